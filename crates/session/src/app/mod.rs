@@ -47,8 +47,8 @@ pub(crate) use identities::{is_same_principal, renews};
 pub use limited::Limited;
 pub(crate) use outlet::Outlet;
 pub(crate) use presence::{PresenceReply, error_reply, members_reply, write_notice};
-pub use questions::Refused;
-pub(crate) use questions::{Answer, Decided, Feeds, Questions, Tickets};
+pub(crate) use questions::{Answer, Feeds, Questions, Tickets};
+pub use questions::{Decided, Refused};
 
 use crate::ports::Denial;
 use crate::rule::Rooms;

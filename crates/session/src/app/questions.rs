@@ -23,8 +23,9 @@ mod signatures;
 mod sockets;
 mod tickets;
 
+pub use kept::Decided;
 use kept::Kept;
-pub(crate) use kept::{Answer, Decided, Steps};
+pub(crate) use kept::{Answer, Steps};
 pub(crate) use tickets::Tickets;
 
 use super::Identities;
@@ -250,15 +251,19 @@ impl Questions {
         Ok(())
     }
 
-    /// Decides whether a client may connect to a namespace.
+    /// Decides whether a client may connect to a namespace. `decided` is the decision for which the client waited, if any.
     pub(crate) fn authorize_connect(
         &mut self,
         now: Instant,
         identity: Option<&Identity>,
         namespace: &str,
+        decided: Option<Decided>,
     ) -> Result<(), Refused> {
         if !self.is_on {
             return Ok(());
+        }
+        if let Some(decided) = decided.filter(|decided| decided.is_current) {
+            return decided.answer.map_err(Refused::Denied);
         }
         self.ask(now, self.asker, identity, None, Access::Connect { namespace })
     }
@@ -447,6 +452,11 @@ impl Questions {
             waiting.client = Some(client);
             self.clients.entry(client).or_insert(conn);
         }
+    }
+
+    /// The client whose messages wait on a connection.
+    pub(crate) fn client_held_by(&self, conn: ConnId) -> Option<ClientId> {
+        self.waiting.get(&conn)?.client
     }
 
     /// Whether earlier messages of a client wait on another connection. If so, the current connection waits for that one.

@@ -11,13 +11,13 @@ use stentor_frame::ConnId;
 impl Protocols {
     /// Continues after the decisions on a connection. Returns `false` if the connection waits for a further decision.
     pub fn resume_decided(&mut self, conn: ConnId) -> bool {
-        resume(&mut self.ex, &self.clients, conn)
+        resume(&mut self.ex, &mut self.clients, conn)
     }
 }
 
-/// Continues after the decisions on a connection: with messages that have been handled up to their questions, and with the
-/// feeds of a first request. Returns `false` if the connection waits for a further decision.
-pub(crate) fn resume(ex: &mut Executor, clients: &Clients, conn: ConnId) -> bool {
+/// Continues after the decisions on a connection: with messages that have been handled up to their questions, with the feeds
+/// of a first request, and with a client's CONNECT. Returns `false` if the connection waits for a further decision.
+pub(crate) fn resume(ex: &mut Executor, clients: &mut Clients, conn: ConnId) -> bool {
     let all = ex.questions.take_kept(conn);
     if !all.is_empty() {
         ex.questions.forget(conn);
@@ -47,6 +47,12 @@ pub(crate) fn resume(ex: &mut Executor, clients: &Clients, conn: ConnId) -> bool
             ex.subscribe_feeds(session, feeds);
             ex.questions.finish_handling();
         });
+    }
+    if !ex.questions.is_waiting(conn)
+        && let Some(client) = ex.questions.client_held_by(conn).and_then(|id| clients.get_mut(id))
+    {
+        let decided = ex.questions.take_decided(conn);
+        ex.asking(conn, |ex| client.handle_decided(ex, decided));
     }
     !ex.questions.is_waiting(conn)
 }

@@ -5,7 +5,7 @@
 //! socket ends with its question, at the latest at the next tick.
 
 use super::Executor;
-use crate::app::{HandlerScope, Refused};
+use crate::app::{Decided, HandlerScope, Refused};
 use crate::encode::{Encoding, parse_offset};
 use crate::identity::{ClientId, End, Owner, Sid};
 use crate::ledger::{Charge, Class, Ledger};
@@ -55,7 +55,7 @@ pub(super) fn last_of(offset: Option<&str>) -> Option<Option<u64>> {
 
 impl Executor {
     /// Looks on other nodes for a socket that this core doesn't have. Returns the number of the question if the socket has
-    /// arrived, `None` if it can't be found.
+    /// arrived, `None` if it can't be found. `decided` is the decision for which the client waited, if any.
     ///
     /// # Errors
     /// The answer is pending.
@@ -64,12 +64,13 @@ impl Executor {
         pid: Sid,
         offset: Option<&str>,
         namespace: &str,
+        decided: Option<Decided>,
     ) -> Result<Option<u64>, Refused> {
         let Self { questions, outlet, recovery, context, .. } = self;
         let (Some(broker), None) = (outlet.broker(), recovery.slot_of(pid)) else { return Ok(None) };
         let Some(last) = last_of(offset) else { return Ok(None) };
         let name = SocketName { pid: Pid(pid), namespace: namespace.into(), last };
-        questions.find_socket(context.now, name, |question| broker.find_socket(question))
+        questions.find_socket(context.now, name, decided, |question| broker.find_socket(question))
     }
 
     /// Announces a socket that a connection waits for: the socket joins its rooms with a session of its own. Returns

@@ -1,7 +1,7 @@
 //! Identities of sessions, and the effects of their changes.
 
 use super::Executor;
-use crate::app::{Effect, Refused, ToSession, asking, is_same_principal};
+use crate::app::{Decided, Effect, Refused, ToSession, asking, is_same_principal};
 use crate::executor::holds::key_of;
 use crate::http_date::HttpDate;
 use crate::limits::LimitReached;
@@ -20,15 +20,17 @@ impl Executor {
         self.clock.date(self.context.now)
     }
 
-    /// Verifies the identity of a client. Returns `None` if clients have no identities.
+    /// Verifies the identity of a client. Returns `None` if clients have no identities. `decided` is the decision for which
+    /// the client waited, if any.
     ///
     /// # Errors
     /// The token is refused, or the decision is pending.
     pub(crate) fn identify(
         &mut self,
         credentials: &Credentials<'_>,
+        decided: Option<Decided>,
     ) -> Result<Option<Arc<Identity>>, Refused> {
-        self.questions.identify(self.context.now, credentials, &mut self.budget)
+        self.questions.identify(self.context.now, credentials, decided, &mut self.budget)
     }
 
     /// Sets the identity of a session, or replaces it by a newer identity.

@@ -26,8 +26,8 @@ pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::access::AccessLog;
 use crate::app::{
-    AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, Effects, HandlerScope, Identities,
-    NotSubscribed, Outlet, Questions, Refused, Tickets, asking, public_id, take_at_once,
+    AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, Decided, Effects, HandlerScope,
+    Identities, NotSubscribed, Outlet, Questions, Refused, Tickets, asking, public_id, take_at_once,
 };
 use crate::budget::Budget;
 use crate::drain::DrainState;
@@ -344,7 +344,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Decides whether a client may connect to a namespace, and prepares the rooms that the client then joins.
+    /// Decides whether a client may connect to a namespace. `decided` is the decision for which the client waited, if any.
     ///
     /// # Errors
     /// The connection is refused, or the decision is pending.
@@ -352,9 +352,21 @@ impl Executor {
         &mut self,
         identity: Option<&Identity>,
         namespace: &str,
+        decided: Option<Decided>,
+    ) -> Result<(), Refused> {
+        self.questions.authorize_connect(self.context.now, identity, namespace, decided)
+    }
+
+    /// Prepares the rooms of a namespace that a client with this identity joins when it has connected.
+    ///
+    /// # Errors
+    /// The end of a room's history isn't known yet.
+    pub(crate) fn prepare_rooms(
+        &mut self,
+        identity: Option<&Identity>,
+        namespace: &str,
     ) -> Result<(), Refused> {
         let now = self.context.now;
-        self.questions.authorize_connect(now, identity, namespace)?;
         let rooms = identity.into_iter().flat_map(|identity| identity.join.iter());
         let prepared = rooms.filter(|room| room.namespace() == namespace);
         let prepared = prepared.map(|room| self.questions.prepare(now, &mut self.hub, room).map(|_| ()));

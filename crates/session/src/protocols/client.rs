@@ -10,7 +10,7 @@
 //! limited time, later requests of the client receive the reason as well. While a WebSocket carries the client, `queue` holds
 //! records only until the next flush.
 
-use crate::app::{Message, Sent};
+use crate::app::{Decided, Message, Sent};
 use crate::executor::{Effect, Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToClient};
 use crate::identity::{ClientId, End, Service, Sid};
 use crate::ledger::{Held, Holding};
@@ -55,7 +55,7 @@ pub enum Flow {
     Stop,
     /// The client moves to another core, where this packet is handled again.
     Migrate(CoreId),
-    /// Keeps the rest. The packet is handled again when the decision arrives for which it waits.
+    /// Keeps the rest, which begins with a packet that must wait for earlier messages of its client.
     Wait,
     /// Keeps the rest for the next turn.
     Yield,
@@ -207,7 +207,8 @@ pub trait Client {
         None
     }
 
-    /// Size of the received part of a packet whose attachments are incomplete, in bytes.
+    /// Size of packets that the client can't handle yet, in bytes: the received part of a packet whose attachments are
+    /// incomplete, and a CONNECT that waits for a decision.
     fn attachment_bytes(&self) -> usize {
         0
     }
@@ -228,6 +229,9 @@ pub trait Client {
         message: Message<'_>,
         out: &mut Vec<u8>,
     ) -> Flow;
+
+    /// Continues with the client's packet that waited for these decisions.
+    fn handle_decided(&mut self, _ex: &mut Executor, _decided: Vec<Decided>) {}
 
     /// The time of the next timeout.
     fn poll_timeout(&self) -> Millis;

@@ -233,7 +233,8 @@ impl<'a> RequestContext<'a> {
         if let Some(admission) = self.admission.take() {
             return admission.0;
         }
-        match self.ex.authorize_connect(identity, "/") {
+        let asked = self.ex.authorize_connect(identity, "/", None);
+        match asked.and_then(|()| self.ex.prepare_rooms(identity, "/")) {
             Ok(()) => {}
             Err(Refused::Pending) => return Connect::Pending,
             Err(Refused::Denied(denial)) => {

@@ -116,7 +116,7 @@ impl<'a> RequestContext<'a> {
         }
         let token = self.token().map_err(Refused::Denied)?;
         let credentials = Credentials { token: token.as_deref(), client: self.facts(protocol) };
-        let identity = self.ex.identify(&credentials)?;
+        let identity = self.ex.identify(&credentials, None)?;
         // Requests for documents have no lasting session. Socket.IO sessions are checked with their CONNECT.
         if !matches!(protocol, "http" | "socketio") {
             let checked = self.ex.check_user(identity.as_deref());
@@ -164,7 +164,7 @@ impl<'a> RequestContext<'a> {
             return Ok(());
         }
         let credentials = Credentials { token: Some(&token), client: self.facts(protocol) };
-        let Some(new) = self.ex.identify(&credentials)? else { return Ok(()) };
+        let Some(new) = self.ex.identify(&credentials, None)? else { return Ok(()) };
         let identities = &mut self.ex.questions.identities;
         let of_handshake = identities.client(id).and_then(|client| client.identity.clone());
         // In other namespaces, a hook may have assigned another identity.

@@ -32,15 +32,27 @@ impl Questions {
         Some(answer.clone().map(|()| identity.clone()).map_err(Refused::Denied))
     }
 
-    /// Verifies the identity of a client. Returns `None` if there is no authenticator. A refused token counts as work of
-    /// the current connection; signatures count as work of the core's turn.
+    /// Verifies the identity of a client. Returns `None` if there is no authenticator. `decided` is the decision for which
+    /// the client waited, if any. A refused token counts as work of the current connection; signatures count as work of the
+    /// core's turn.
     pub(crate) fn identify(
         &mut self,
         now: Instant,
         credentials: &Credentials<'_>,
+        decided: Option<Decided>,
         budget: &mut Budget,
     ) -> Result<Option<Arc<Identity>>, Refused> {
         let Some(authenticator) = self.identities.authenticator().cloned() else { return Ok(None) };
+        if let Some(decided) = decided {
+            match (decided.answer, decided.identity) {
+                // A token that was postponed is verified from the start when its turn has come.
+                (Ok(()), None) => return self.verify(now, &authenticator, credentials, true, budget),
+                (answer, identity) if decided.is_current => {
+                    return self.check_late(answer.map(|()| identity).map_err(Refused::Denied));
+                }
+                _ => {}
+            }
+        }
         // A digest is needed only while connections wait: most tokens are verified at once.
         let mut is_its_turn = self.unverified.is_empty();
         if !self.waiting.is_empty() {
@@ -52,27 +64,6 @@ impl Questions {
             }
         }
         self.verify(now, &authenticator, credentials, is_its_turn, budget)
-    }
-
-    /// The identity of a client after the late decision about its token. A token that was postponed is verified from the
-    /// start when its turn has come.
-    pub(in crate::app) fn identify_late(
-        &mut self,
-        now: Instant,
-        credentials: &Credentials<'_>,
-        decided: Decided,
-        budget: &mut Budget,
-    ) -> Result<Option<Arc<Identity>>, Refused> {
-        let Decided { answer, identity, is_current, .. } = decided;
-        match (answer, identity, self.identities.authenticator().cloned()) {
-            (Ok(()), None, Some(authenticator)) => {
-                self.verify(now, &authenticator, credentials, true, budget)
-            }
-            (answer, identity, _) if is_current => {
-                self.check_late(answer.map(|()| identity).map_err(Refused::Denied))
-            }
-            _ => self.identify(now, credentials, budget),
-        }
     }
 
     /// Checks an identity whose verification took time. If the identity was revoked in the meantime, there was no session

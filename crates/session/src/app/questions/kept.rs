@@ -4,7 +4,7 @@
 //! A client's request that may need several decisions is a type that implements [`Steps`]: its fields are the kept state, and
 //! after each decision, the request continues at the step that needed it.
 
-use super::{Asked, OUTCOME_UNKNOWN, Questions, Refused};
+use super::{Asked, Deferred, OUTCOME_UNKNOWN, Questions, Refused};
 use crate::app::Context;
 use crate::identity::Owner;
 use crate::ports::{Access, Denial, EventReply, Identity, Ticket};
@@ -28,7 +28,9 @@ pub(crate) struct Kept {
 }
 
 /// The decision on a question.
-pub(crate) struct Decided {
+pub struct Decided {
+    /// The number of the question.
+    pub(super) number: u64,
     pub(crate) answer: Result<(), Denial>,
     /// The identity of the client, if the question was about its token.
     pub(super) identity: Option<Arc<Identity>>,
@@ -130,6 +132,19 @@ impl Context<'_> {
     }
 }
 
+impl Deferred {
+    /// The decision on an answered question, without the reply to an event. `generation` is the generation of the rules.
+    fn decided(&mut self, generation: u64) -> Decided {
+        Decided {
+            number: self.number,
+            answer: self.answer.clone().unwrap_or(Err(OUTCOME_UNKNOWN)),
+            identity: self.identity.take(),
+            reply: None,
+            is_current: self.generation == generation,
+        }
+    }
+}
+
 impl Questions {
     /// Keeps the rest of the current message with its last question.
     fn keep(&mut self, kept: Kept) {
@@ -149,15 +164,18 @@ impl Questions {
             let Some(kept) = question.kept.take() else { continue };
             let reply = question.reply.take();
             self.charge.subtract(kept.bytes + reply.as_ref().map_or(0, |reply| reply.bytes()));
-            let decided = Decided {
-                answer: question.answer.clone().unwrap_or(Err(OUTCOME_UNKNOWN)),
-                identity: question.identity.take(),
-                reply,
-                is_current: question.generation == generation,
-            };
-            all.push((kept, decided));
+            all.push((kept, Decided { reply, ..question.decided(generation) }));
         }
         all
+    }
+
+    /// Takes the decisions for which a request or CONNECT on a connection waited, in the order of its questions.
+    pub(crate) fn take_decided(&mut self, conn: ConnId) -> Vec<Decided> {
+        let generation = self.identities.generation();
+        let questions = self.waiting.get_mut(&conn).into_iter().flat_map(|waiting| &mut waiting.questions);
+        let decided = questions.map(|question| question.decided(generation)).collect();
+        self.forget(conn);
+        decided
     }
 
     /// Handles a late decision about an action of a session's client.

@@ -1,12 +1,12 @@
 //! Questions to other nodes about their sockets.
 
-use super::{Asked, Questions, Refused};
+use super::{Asked, Decided, Questions, Refused};
 use crate::ports::{SocketName, SocketQuestion};
 use std::time::Instant;
 
 impl Questions {
     /// Looks for a socket on other nodes, by calling `find`. Returns the number of the question if the socket has arrived,
-    /// `None` if no node has the socket.
+    /// `None` if no node has the socket. `decided` is the decision for which the client waited, if any.
     ///
     /// # Errors
     /// The answer is pending.
@@ -14,26 +14,23 @@ impl Questions {
         &mut self,
         now: Instant,
         name: SocketName,
+        decided: Option<Decided>,
         find: impl FnOnce(SocketQuestion) -> bool,
     ) -> Result<Option<u64>, Refused> {
-        let Some(conn) = self.asker else { return Ok(None) };
-        let asked = Asked::Socket(Box::new(name));
-        let known = self.waiting.get(&conn).into_iter().flat_map(|waiting| &waiting.questions);
-        if let Some(known) = known.into_iter().find(|question| question.asked == asked) {
-            let answer = known.answer.as_ref().ok_or(Refused::Pending)?;
-            return Ok(answer.is_ok().then_some(known.number));
+        if let Some(decided) = decided {
+            return Ok(decided.answer.is_ok().then_some(decided.number));
         }
-        let Asked::Socket(name) = &asked else { return Ok(None) };
+        let Some(conn) = self.asker else { return Ok(None) };
         if !self.make_room(None) {
             self.unanswered += 1;
             return Ok(None);
         }
         let number = self.tickets.draw();
         let ticket = self.tickets.of(number);
-        if !find(SocketQuestion { ticket, name: (**name).clone() }) {
+        if !find(SocketQuestion { ticket, name: name.clone() }) {
             return Ok(None);
         }
-        self.defer(now, conn, asked, number, None);
+        self.defer(now, conn, Asked::Socket(Box::new(name)), number, None);
         Err(Refused::Pending)
     }
 

@@ -3,14 +3,14 @@
 use super::heartbeat::SERVER_DELAY_MIN;
 use super::packets::RELEASE_INTERVAL;
 use super::{ApplicationProtocol, Client, Probe};
-use crate::app::{HandlerScope, Message, Sent};
+use crate::app::{Decided, HandlerScope, Message, Sent};
 use crate::encode::EngineFraming;
 use crate::executor::Executor;
 use crate::identity::End;
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::protocols::client::{self, ActiveTransport, ClientState, Flow, TransportStatus};
-use crate::protocols::socketio::{self, SocketIo, id_of_version_3, write_disconnect};
+use crate::protocols::socketio::{self, Carrier, SocketIo, id_of_version_3, write_disconnect};
 use smallvec::SmallVec;
 use stentor_wire::engineio::{self, Packet, PacketKind, Version};
 
@@ -127,6 +127,14 @@ impl client::Client for Client {
                 Flow::Stop
             }
         }
+    }
+
+    fn handle_decided(&mut self, ex: &mut Executor, decided: Vec<Decided>) {
+        let carrier = Carrier::of(&self.state, self.framing(), self.version);
+        let Some(io) = self.socketio_mut() else { return };
+        let mut answers = Vec::new();
+        io.handle_decided(ex, carrier, decided, &mut answers);
+        self.keep(ex, &answers);
     }
 
     fn poll_timeout(&self) -> Millis {

@@ -392,13 +392,8 @@ fn packets(
         let Ok(packet) = decoder.next_packet() else { return bad_payload(cx, client) };
         let Some(packet) = packet else { break };
         match client.handle_packet(ex, &packet, Some(cx.request), &mut queue) {
-            Flow::Continue => {}
+            Flow::Continue | Flow::Wait | Flow::Yield => {}
             Flow::Stop => break,
-            Flow::Wait | Flow::Yield => {
-                ex.questions.hold_client(client.state.id);
-                outcome = Some(Outcome::Rest);
-                break;
-            }
             Flow::Migrate(core) => {
                 outcome = Some(Outcome::Move(core));
                 break;

@@ -1,7 +1,7 @@
 //! Connects clients to namespaces.
 
 use super::{Carrier, Flow, Input, Socket, SocketIo};
-use crate::app::{Admission, Envelope, HandlerScope, NamespaceRequest, Refused, renews};
+use crate::app::{Admission, Decided, Envelope, HandlerScope, NamespaceRequest, Refused, renews};
 use crate::encode::Encoding;
 use crate::executor::Executor;
 use crate::identity::{End, Owner, Sid};
@@ -20,8 +20,121 @@ const REFUSED_MAX: u8 = 100;
 /// Maximum number of parameters in a namespace's query, as in Node.
 const QUERY_PAIRS_MAX: usize = 1_000;
 
+/// A CONNECT, and how far it has been decided. While a decision is pending, the client keeps this state.
+pub(super) struct Connecting<'a> {
+    namespace: Cow<'a, str>,
+    /// The room of all members of the namespace.
+    room: Room,
+    auth: Cow<'a, str>,
+    query: Cow<'a, str>,
+    /// The `pid` of the socket that the client wants to recover.
+    pid: Option<Sid>,
+    identity: Option<Arc<Identity>>,
+    next: Step,
+}
+
+/// The next step of a CONNECT.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Verifies the client's identity.
+    Identify,
+    /// Decides whether the client may connect.
+    Authorize,
+    /// Prepares the rooms that the client joins.
+    Prepare,
+    /// Looks for the client's socket on other nodes.
+    Find,
+}
+
+impl<'a> Connecting<'a> {
+    fn new(namespace: Cow<'a, str>, room: Room, auth: Cow<'a, str>, pid: Option<Sid>) -> Self {
+        Self { namespace, room, auth, query: Cow::Borrowed(""), pid, identity: None, next: Step::Identify }
+    }
+
+    fn into_owned(self) -> Connecting<'static> {
+        let [namespace, auth, query] =
+            [self.namespace, self.auth, self.query].map(|text| Cow::Owned(text.into_owned()));
+        let Self { room, pid, identity, next, .. } = self;
+        Connecting { namespace, room, auth, query, pid, identity, next }
+    }
+
+    /// Size of the state, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.namespace.len() + self.auth.len() + self.query.len()
+    }
+
+    /// Carries out the steps up to the next decision that isn't known at once. `decided` are the decisions for which the CONNECT
+    /// waited; the first step takes them. Returns the number of the question to which the client's socket has arrived.
+    fn decide(
+        &mut self,
+        ex: &mut Executor,
+        carrier: Carrier,
+        decided: Vec<Decided>,
+    ) -> Result<Option<u64>, Refused> {
+        let mut decided = decided.into_iter();
+        if self.next == Step::Identify {
+            self.identity = identify(ex, carrier, &self.namespace, &self.auth, decided.next())?;
+            self.next = Step::Authorize;
+        } else if let Some(identity) = &self.identity {
+            // The identity may have been revoked while the CONNECT waited.
+            ex.check_identity(identity).map_err(Refused::Denied)?;
+        }
+        if self.next == Step::Authorize {
+            ex.authorize_connect(self.identity.as_deref(), &self.namespace, decided.next())?;
+            self.next = Step::Prepare;
+        }
+        if self.next == Step::Prepare {
+            // The client is connected even if a room couldn't be prepared in time.
+            let has_waited = decided.by_ref().count() > 0;
+            if !has_waited {
+                ex.prepare_rooms(self.identity.as_deref(), &self.namespace)?;
+            }
+            self.next = Step::Find;
+        }
+        let Some(pid) = self.pid else { return Ok(None) };
+        let offset = json::string_member(&self.auth, "offset");
+        ex.find_socket(pid, offset.as_deref(), &self.namespace, decided.next())
+    }
+}
+
+/// Whether sockets of clients of this version can be recovered.
+fn recovers(ex: &Executor, version: Version) -> bool {
+    ex.options().engine.recovery.is_some() && version == Version::V4
+}
+
+/// Verifies a client's identity in a namespace, by the token in the CONNECT or by that of the handshake. For the main
+/// namespace, the handshake has already verified its own token. `decided` is the decision for which the CONNECT waited.
+fn identify(
+    ex: &mut Executor,
+    carrier: Carrier,
+    namespace: &str,
+    auth: &str,
+    decided: Option<Decided>,
+) -> Result<Option<Arc<Identity>>, Refused> {
+    if !ex.questions.identities.is_on() {
+        return Ok(None);
+    }
+    let token = json::string_member(auth, "token").filter(|token| !token.is_empty());
+    let token = token.as_deref();
+    let known = ex.questions.identities.client(carrier.client).cloned();
+    let of_handshake = known.as_ref().and_then(|client| client.identity.clone());
+    if let (None, "/", Some(identity)) = (token, namespace, &of_handshake) {
+        ex.check_identity(identity).map_err(Refused::Denied)?;
+        return Ok(of_handshake);
+    }
+    let address = known.as_ref().map(|client| client.address);
+    let client =
+        ClientFacts { address, protocol: "socketio", namespace: Some(namespace), ..ClientFacts::default() };
+    let of_client = known.as_ref().and_then(|client| client.token.as_deref());
+    let identity = ex.identify(&Credentials { token: token.or(of_client), client }, decided)?;
+    if let (Some(_), Some(identity), Some(of_handshake)) = (token, &identity, &of_handshake) {
+        renews(of_handshake, identity).map_err(Refused::Denied)?;
+    }
+    Ok(identity)
+}
+
 impl SocketIo {
-    /// Connects a client of protocol 4 to the main namespace, without a CONNECT.
+    /// Connects a client of protocol 4 to the main namespace, without a CONNECT. Its handshake has been authorized.
     pub(crate) fn connect_unasked(
         &mut self,
         ex: &mut Executor,
@@ -31,43 +144,15 @@ impl SocketIo {
         out: &mut Vec<u8>,
     ) {
         let input = Input { carrier, request: Some(request) };
-        if let Err(denial) = identity {
-            refuse_denied(carrier, "/", &denial, out);
-            return;
+        let (Ok(room), query) = (Room::all_members("/"), request.query().into()) else { return };
+        let connecting =
+            Connecting { query, identity: None, ..Connecting::new("/".into(), room, "{}".into(), None) };
+        match identity {
+            Ok(identity) => {
+                self.connect(ex, &input, Connecting { identity, ..connecting }, None, out);
+            }
+            Err(denial) => _ = refuse_denied(carrier, "/", &denial, out),
         }
-        self.handle_connect(ex, &input, "/", None, Some(request.query()), out);
-    }
-
-    /// Verifies a client's identity in a namespace, by the token in the CONNECT or by that of the handshake. For the main
-    /// namespace, the handshake has already verified its own token.
-    fn identify(
-        ex: &mut Executor,
-        carrier: Carrier,
-        namespace: &str,
-        token: Option<&str>,
-    ) -> Result<Option<Arc<Identity>>, Refused> {
-        if !ex.questions.identities.is_on() {
-            return Ok(None);
-        }
-        let known = ex.questions.identities.client(carrier.client).cloned();
-        let of_handshake = known.as_ref().and_then(|client| client.identity.clone());
-        if let (None, "/", Some(identity)) = (token, namespace, &of_handshake) {
-            ex.check_identity(identity).map_err(Refused::Denied)?;
-            return Ok(of_handshake);
-        }
-        let address = known.as_ref().map(|client| client.address);
-        let client = ClientFacts {
-            address,
-            protocol: "socketio",
-            namespace: Some(namespace),
-            ..ClientFacts::default()
-        };
-        let of_client = known.as_ref().and_then(|client| client.token.as_deref());
-        let identity = ex.identify(&Credentials { token: token.or(of_client), client })?;
-        if let (Some(_), Some(identity), Some(of_handshake)) = (token, &identity, &of_handshake) {
-            renews(of_handshake, identity).map_err(Refused::Denied)?;
-        }
-        Ok(identity)
     }
 
     /// Handles a CONNECT.
@@ -80,7 +165,7 @@ impl SocketIo {
         query: Option<&str>,
         out: &mut Vec<u8>,
     ) -> Flow {
-        let carrier @ Carrier { client, sid, source, framing, version } = input.carrier;
+        let carrier = input.carrier;
         if self.sockets.len() >= ex.options().engine.namespaces_max {
             return refuse(carrier, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
         }
@@ -89,43 +174,80 @@ impl SocketIo {
             return refuse(carrier, namespace, "Invalid namespace", None, out);
         };
         let auth = payload.unwrap_or("{}");
-        let recovers = ex.options().engine.recovery.is_some() && version == Version::V4;
-        let pid =
-            if recovers { json::string_member(auth, "pid").and_then(|pid| Sid::parse(&pid)) } else { None };
-        if let Some(core) = pid.and_then(|pid| self.kept_elsewhere(ex, sid, pid)) {
+        let pid = if recovers(ex, carrier.version) {
+            json::string_member(auth, "pid").and_then(|pid| Sid::parse(&pid))
+        } else {
+            None
+        };
+        if let Some(core) = pid.and_then(|pid| self.kept_elsewhere(ex, carrier.sid, pid)) {
             return Flow::Migrate(core);
         }
-        let encoding = Encoding::engine_io(framing, Envelope::SocketIo, recovers);
-        let name = sid.to_string();
-        let mut request =
-            NamespaceRequest { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
-        let scope =
-            HandlerScope { client: Some(&name), encoding, request: input.request, ..HandlerScope::default() };
-        let has_identities = ex.questions.identities.is_on();
-        let token = if has_identities { json::string_member(auth, "token") } else { None };
-        let token = token.filter(|token| !token.is_empty());
-        let asked = Self::identify(ex, input.carrier, namespace, token.as_deref()).and_then(|identity| {
-            ex.authorize_connect(identity.as_deref(), namespace)?;
-            Ok(identity)
-        });
-        let identity = match asked {
-            Ok(identity) => identity,
-            Err(Refused::Pending) => return Flow::Wait,
+        let query = query.unwrap_or("").into();
+        let connecting = Connecting { query, ..Connecting::new(namespace.into(), room, auth.into(), pid) };
+        self.proceed(ex, input, connecting, Vec::new(), out)
+    }
+
+    /// Continues with the CONNECT that waited for these decisions.
+    pub(crate) fn handle_decided(
+        &mut self,
+        ex: &mut Executor,
+        carrier: Carrier,
+        decided: Vec<Decided>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(connecting) = self.connecting.take() {
+            self.proceed(ex, &Input { carrier, request: None }, *connecting, decided, out);
+        }
+    }
+
+    /// Carries out a CONNECT up to the next decision that isn't known at once.
+    fn proceed(
+        &mut self,
+        ex: &mut Executor,
+        input: &Input<'_>,
+        mut connecting: Connecting<'_>,
+        decided: Vec<Decided>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let client = input.carrier.client;
+        match connecting.decide(ex, input.carrier, decided) {
+            Ok(arrival) => self.connect(ex, input, connecting, arrival, out),
+            Err(Refused::Pending) => {
+                ex.questions.hold_client(client);
+                self.connecting = Some(Box::new(connecting.into_owned()));
+                Flow::Continue
+            }
             Err(Refused::Denied(denial)) => {
                 self.refused += u8::from(!denial.retry);
                 if self.refused > REFUSED_MAX {
                     ex.end_client(client, End::Because(Disconnect::TooManyRequests));
                     return Flow::Stop;
                 }
-                return refuse_denied(carrier, namespace, &denial, out);
+                refuse_denied(input.carrier, &connecting.namespace, &denial, out)
             }
-        };
+        }
+    }
+
+    /// Connects a client to a namespace, as all decisions but the application's have been made. `arrival` is the number of the
+    /// question to which the client's socket has arrived from another node.
+    fn connect(
+        &mut self,
+        ex: &mut Executor,
+        input: &Input<'_>,
+        connecting: Connecting<'_>,
+        arrival: Option<u64>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let carrier @ Carrier { client, sid, source, framing, version } = input.carrier;
+        let Connecting { namespace, room, auth, query, pid, identity, .. } = connecting;
+        let (namespace, auth, query) = (&*namespace, &*auth, &*query);
+        let recovers = recovers(ex, version);
+        let encoding = Encoding::engine_io(framing, Envelope::SocketIo, recovers);
+        let name = sid.to_string();
+        let mut request = NamespaceRequest { client: &name, namespace, auth, query, recovered: false };
+        let scope =
+            HandlerScope { client: Some(&name), encoding, request: input.request, ..HandlerScope::default() };
         let offset = json::string_member(auth, "offset");
-        let arrival = match pid.map(|pid| ex.find_socket(pid, offset.as_deref(), namespace)) {
-            Some(Err(_)) => return Flow::Wait,
-            Some(Ok(arrival)) => arrival,
-            None => None,
-        };
         match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &request)) {
             Admission::Accept => {}
             Admission::Unknown => return refuse(carrier, namespace, "Invalid namespace", None, out),

@@ -11,6 +11,7 @@
 
 mod connect;
 
+use connect::Connecting;
 pub(crate) use connect::id_of_version_3;
 
 use super::client::{ClientState, Flow};
@@ -41,6 +42,8 @@ pub struct SocketIo {
     pub stays: bool,
     /// Number of permanently refused CONNECTs.
     refused: u8,
+    /// A CONNECT that waits for a decision. The client's further messages wait for it.
+    connecting: Option<Box<Connecting<'static>>>,
 }
 
 /// A client's socket in a namespace.
@@ -86,12 +89,20 @@ struct Input<'a> {
 
 impl SocketIo {
     pub(crate) fn new(connect_until: Millis, feeds: Option<Box<Feeds>>) -> Self {
-        Self { unfinished: None, sockets: SmallVec::new(), connect_until, feeds, stays: false, refused: 0 }
+        Self {
+            unfinished: None,
+            sockets: SmallVec::new(),
+            connect_until,
+            feeds,
+            stays: false,
+            refused: 0,
+            connecting: None,
+        }
     }
 
-    /// Whether the client isn't connected to a namespace and has no incomplete packet.
+    /// Whether the client isn't connected to a namespace and has no incomplete or waiting packet.
     pub fn is_fresh(&self) -> bool {
-        self.sockets.is_empty() && self.unfinished.is_none()
+        self.sockets.is_empty() && self.unfinished.is_none() && self.connecting.is_none()
     }
 
     pub(crate) fn sockets(&self) -> &[Socket] {
@@ -114,9 +125,10 @@ impl SocketIo {
         self.feeds
     }
 
-    /// Size of the received part of a packet whose attachments are incomplete, in bytes.
+    /// Size of an incomplete packet and of a CONNECT that waits for a decision, in bytes.
     pub fn held_bytes(&self) -> usize {
-        self.unfinished.as_ref().map_or(0, |(decoder, _)| decoder.held_bytes())
+        let unfinished = self.unfinished.as_ref().map_or(0, |(decoder, _)| decoder.held_bytes());
+        unfinished + self.connecting.as_ref().map_or(0, |connecting| connecting.bytes())
     }
 
     /// The deadline for missing attachments or for the first namespace.
@@ -199,11 +211,7 @@ impl SocketIo {
                 // Clients of protocol 4 authenticate with the namespace's query, as in socket.io 4.
                 let auth = query.map(connect::object_of_query);
                 let payload = payload.or(auth.as_deref());
-                let next = self.handle_connect(ex, input, namespace, payload, query, out);
-                if next != Flow::Wait {
-                    ex.questions.finish_handling();
-                }
-                return next;
+                return self.handle_connect(ex, input, namespace, payload, query, out);
             }
             (Some(socket), body) => (socket.session, body),
             (None, _) => return fault(ex, input.carrier.client),

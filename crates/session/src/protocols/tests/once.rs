@@ -1,16 +1,20 @@
-//! Messages that wait for a decision: their handler doesn't run again when the decision arrives.
+//! Messages, CONNECTs and requests that wait for a decision: no handler runs again when the decision arrives.
 
 use super::rig::{Rig, text};
 use super::socket;
-use crate::app::{Application, Context, Effect, Envelope, Message, RoomsApp, ToSession};
+use crate::app::{
+    Admission, Application, Context, Effect, Envelope, Message, NamespaceRequest, RoomsApp, ToSession,
+};
 use crate::core::decided;
 use crate::ports::{
-    Access, Authorizer, Broadcast, Broker, Busy, Decision, Denial, PermissionReply, Question, Ticket,
+    Access, Asking, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials,
+    Decision, Denial, Identity, PermissionReply, Question, SignatureWork, Ticket,
 };
 use crate::rule::Rooms;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use stentor_frame::ConnId;
 use stentor_hub::{HistoryLimits, Key, Room, SessionId, Topic};
 
 /// An engine that orders rooms with history, and an authorizer that decides later. It allows connections and publishing to the
@@ -103,7 +107,7 @@ fn a_handler_whose_message_waits_runs_once() {
         let reply = engine.0.lock().unwrap().pop().unwrap();
         rig.ex.questions.decide(reply.ticket().number, outcome);
         assert_eq!(rig.ex.questions.poll_decided(), Some(conn.id));
-        assert!(decided::resume(&mut rig.ex, &rig.clients, conn.id));
+        assert!(decided::resume(&mut rig.ex, &mut rig.clients, conn.id));
         let Some(Effect::Session(_, ToSession::Write(sent))) = rig.ex.effects.pop() else {
             panic!("no answer")
         };
@@ -121,5 +125,97 @@ fn a_handler_whose_message_waits_runs_once() {
             answer(message, Ok(()));
         }
         answer(message, Err(refused.clone()));
+    }
+}
+
+/// An authenticator that accepts each token at once. The authorizer of its identities decides later. Both count their questions.
+#[derive(Clone, Debug, Default)]
+struct Later(Arc<Mutex<LaterState>>);
+
+#[derive(Debug, Default)]
+struct LaterState {
+    /// Number of verified tokens.
+    verified: usize,
+    /// Number of questions to the authorizer.
+    asked: usize,
+    open: Vec<PermissionReply>,
+}
+
+impl Authenticator for Later {
+    fn authenticate(
+        &self,
+        _: Asking<'_>,
+        credentials: &Credentials<'_>,
+        _: &mut SignatureWork,
+    ) -> Authentication {
+        if credentials.token.is_none() {
+            return Authentication::Refused(Denial::TOKEN_MISSING);
+        }
+        self.0.lock().unwrap().verified += 1;
+        Authentication::Accepted(Arc::new(Identity::anonymous(Arc::new(self.clone()))))
+    }
+}
+
+impl Authorizer for Later {
+    fn authorize(&self, question: &Question<'_>) -> Decision {
+        let mut state = self.0.lock().unwrap();
+        state.asked += 1;
+        state.open.push(question.later());
+        Decision::Pending
+    }
+}
+
+impl Later {
+    /// Answers all open questions. Returns the connection whose questions have been answered.
+    fn decide(&self, rig: &mut Rig, answer: Result<(), Denial>) -> Option<ConnId> {
+        let open = std::mem::take(&mut self.0.lock().unwrap().open);
+        for reply in open {
+            rig.ex.questions.decide(reply.ticket().number, answer.clone());
+        }
+        rig.ex.questions.poll_decided()
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        let state = self.0.lock().unwrap();
+        (state.verified, state.asked)
+    }
+}
+
+/// Counts the namespaces to which clients connect.
+struct Connecting(Arc<AtomicUsize>);
+
+impl Application for Connecting {
+    fn connect_namespace(&mut self, _: &mut Context<'_>, _: &NamespaceRequest<'_>) -> Admission {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Admission::Accept
+    }
+
+    fn message(&mut self, _: &mut Context<'_>, _: SessionId, _: Message<'_>) {}
+}
+
+#[test]
+fn a_connect_that_waits_runs_once() {
+    for answer in [Ok(()), Err(Denial::new("not_allowed", "no"))] {
+        let (later, connected) = (Later::default(), Arc::new(AtomicUsize::new(0)));
+        let port = Arc::new(later.clone());
+        let mut rig = Rig::new(Box::new(Connecting(connected.clone())), |options| {
+            options.authenticator = Some(port);
+        });
+        let (mut conn, _) = socket(&mut rig, "/socket.io/?EIO=4&transport=websocket");
+        // A CONNECT waits, and the next one waits for it.
+        let connects = [text(r#"40/a,{"token":"a"}"#), text(r#"40/b,{"token":"b"}"#)];
+        assert_eq!(rig.receive(&mut conn, connects.concat()), "");
+        for (number, namespace) in [(1, "a"), (2, "b")] {
+            assert_eq!(later.counts(), (number, number), "questions before the answer");
+            assert_eq!(later.decide(&mut rig, answer.clone()), Some(conn.id));
+            let received = rig.resume_after(&mut conn);
+            let kind = if answer.is_ok() { '0' } else { '4' };
+            assert!(received.contains(&format!("4{kind}/{namespace},{{")), "{received}");
+        }
+        assert_eq!(later.counts(), (2, 2));
+        assert_eq!(connected.load(Ordering::Relaxed), if answer.is_ok() { 2 } else { 0 });
+        assert_eq!(rig.ex.metrics().messages.value(), 2, "each packet is counted once");
+        assert_eq!(rig.engine_client().socketio().unwrap().held_bytes(), 0);
+        assert!(!rig.ex.questions.is_waiting(conn.id) && rig.ex.questions.open() == 0);
     }
 }

@@ -1,6 +1,7 @@
 //! Runs protocol machines without a core: one executor with a real hub, on a virtual clock, without sockets.
 
 use crate::app::Application;
+use crate::core::decided;
 use crate::executor::{Apps, Effect, Executor, ToClient};
 use crate::identity::ClientId;
 use crate::limits::Slot;
@@ -155,11 +156,18 @@ impl Rig {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Resumes the waiting input of a WebSocket. Returns the answer, or `None` if no decision has arrived.
+    /// Continues with a WebSocket after the answers to its questions. Returns the answer to its client, or `None` if no answer
+    /// has arrived.
     pub(super) fn resume_decided(&mut self, conn: &mut Conn) -> Option<String> {
         self.ex.questions.expire(self.now);
         let decided = self.ex.questions.poll_decided()?;
         assert_eq!(decided, conn.id);
+        Some(self.resume_after(conn))
+    }
+
+    /// Like [`Self::resume_decided`], if the connection is known to have its answers.
+    pub(super) fn resume_after(&mut self, conn: &mut Conn) -> String {
+        assert!(decided::resume(&mut self.ex, &mut self.clients, conn.id));
         let Machine::WebSocket(socket) = &mut conn.machine else { panic!("not a WebSocket") };
         self.ex.questions.set_asker(Some(conn.id));
         let mut cx = SocketContext {
@@ -168,10 +176,13 @@ impl Rig {
             conn: conn.id,
             session: conn.session,
         };
-        let mut out = Vec::new();
-        socket.resume_input(&mut cx, &mut self.ws, &mut out);
+        let client = socket.client().and_then(|id| cx.clients.get_mut(id));
+        let mut out = client.map(|client| client.take_queue()).unwrap_or_default();
+        if socket.has_unread() {
+            socket.resume_input(&mut cx, &mut self.ws, &mut out);
+        }
         self.ex.questions.set_asker(None);
-        Some(String::from_utf8_lossy(&out).into_owned())
+        String::from_utf8_lossy(&out).into_owned()
     }
 
     /// Calls the timeout handler of a connection. Returns the output.

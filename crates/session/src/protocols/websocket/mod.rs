@@ -470,10 +470,8 @@ fn handle_frame(
         return Flow::Wait;
     }
     let flow = client.handle_frame(ex, conn, message, out);
-    match flow {
-        Flow::Migrate(core) => ex.push(Effect::Client(id, ToClient::Migrate(core))),
-        Flow::Wait => ex.questions.hold_client(id),
-        Flow::Continue | Flow::Stop | Flow::Yield => {}
+    if let Flow::Migrate(core) = flow {
+        ex.push(Effect::Client(id, ToClient::Migrate(core)));
     }
     if client.is_due_earlier() {
         ex.arm_client(id);
