@@ -6,7 +6,9 @@ import http from 'node:http';
 import net from 'node:net';
 import test, { describe } from 'node:test';
 import { UTF8_KEYS } from '../../clients/js/src/index.js';
+import { admin } from './admin.mjs';
 import { client, follow, TRANSPORTS, version } from './client.mjs';
+import { gateway } from './gateway.mjs';
 import { feedsFrom, listening, serve, until, upstream, within } from './harness.mjs';
 import { freePorts } from './proxies.mjs';
 import { proxy } from './proxy.mjs';
@@ -178,6 +180,23 @@ describe('the state is `open` only while the server answers', { concurrency: tru
       const { length } = all;
       await until(() => all.join(), () => all.length > length + 2);
       assert.ok(!all.includes('open', length), all.join());
+    });
+  }
+
+  for (const transport of ['sse', 'polling']) {
+    test(`${transport}: the end of a lost session is repeated until the server knows it`, async (t) => {
+      const server = await serve(t, { config: '[rooms]\npublish = true' });
+      const between = await gateway(t, server.http);
+      const connection = client(t, between.url, { transport });
+      const room = connection.room('chat');
+      await until('joined', () => room.state === 'joined');
+      const isEnd = ({ url }) => url.includes('end=1');
+      let refused = 0;
+      between.decide = (request) => (refused < 2 && (refused += isEnd(request), 'refuse'));
+      between.cut();
+      await between.met('ends', isEnd, 3);
+      const alone = async () => (await admin(server, 'sessions', { rooms: ['chat'] })).count === 1 && room.state === 'joined';
+      await until('the new session is the only one', alone);
     });
   }
 

@@ -16,6 +16,8 @@ const PAUSE_MAX_MS = 2_000;
 const REPEAT_MS = 1_000;
 /** Time that an attempt which is given up may take to learn of its session, so that it can end it. */
 const ABANDONED_MS = 3_000;
+/** The longest pause before the end of a lost session is sent again. A little later, the server ends the session by itself. */
+const END_MAX_MS = 16_000;
 /** Maximum size of a request that browsers send although the page is left: less than the 64 KiB that they allow all of them together. */
 const LAST_CHARS_MAX = 16_000;
 
@@ -66,10 +68,16 @@ export function httpSocket(base, options, isPolling) {
   const lose = (why) => {
     if (signal.aborted) return;
     stop();
-    // Only this connection may be lost. The session ends now, and not after a while.
-    if (hasSession && !last) request('?end=1', { method: 'POST' }).catch(() => {});
+    // Only this connection may be lost. The session ends now, or when the network is back, and not after a while.
+    if (hasSession && !last) end(REPEAT_MS);
     socket.onclose?.(why);
   };
+  const end = (ms) => request('?end=1', { method: 'POST' }).catch(async () => {
+    if (ms > END_MAX_MS) return;
+    // In Node, the process doesn't live on for this.
+    await new Promise((resolve) => { setTimeout(resolve, ms).unref?.(); });
+    end(2 * ms);
+  });
   /** Ends if the server answers a request with an error. A session that it doesn't know may be opened again. */
   const refused = (why) => lose(hasSession && /4(04|09|10)/.test(why.code) ? { ...why, retry: true } : why);
   /** As many messages as a request may have, as its body. */
