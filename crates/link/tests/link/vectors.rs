@@ -2,6 +2,7 @@
 
 use crate::{binary, json, name, names, text};
 use bytes::Bytes;
+use serde_json::Value;
 use smallvec::smallvec;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -213,6 +214,22 @@ fn check_all<E: Entry + Debug + PartialEq>(entries: Vec<(E, &'static [u8])>) {
     // The table has every type of the direction.
     let types: BTreeSet<u8> = entries.iter().map(|(_, bytes)| bytes[0]).collect();
     assert!(types.iter().eq(E::TYPES.iter().map(|(number, _)| number)), "{types:?}");
+}
+
+/// Checks that the list of entries with which packages of workers are tested is this one.
+fn check_shared<E: Entry>(entries: &[(E, &'static [u8])], rows: &Value) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let own = entries.iter().map(|(entry, bytes)| (entry.name().to_owned(), hex(bytes)));
+    let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
+    let shared = rows.as_array().unwrap().iter().map(|row| (text(row, "entry"), text(row, "bytes")));
+    assert_eq!(shared.collect::<Vec<_>>(), own.collect::<Vec<_>>());
+}
+
+#[test]
+fn packages_of_workers_are_tested_with_the_same_bytes() {
+    let shared: Value = serde_json::from_str(include_str!("entries.json")).unwrap();
+    check_shared(&worker_entries(), &shared["worker"]);
+    check_shared(&server_entries(), &shared["server"]);
 }
 
 #[test]

@@ -1,0 +1,243 @@
+// The adapter: Stentor keeps the rooms of all workers' sockets, and each worker those of its own sockets as a mirror.
+//
+// Every change is written as an entry at once, so changes and broadcasts take effect in the order of the application's calls.
+
+import { randomBytes } from 'node:crypto';
+import { CHANGE, FLAG, WORKER } from './entries.js';
+import { requestsFor } from './relay.js';
+import { dataOf } from './data.js';
+import { resumable } from './resume.js';
+
+/** Types of Socket.IO's packets. */
+const EVENT = 2;
+
+/** Longest time until Stentor's answer about a client that shows a private id, in milliseconds. */
+const RESTORE_TIMEOUT_MS = 5_000;
+
+// Offsets of this process: no other one has the same prefix.
+const OFFSET_PREFIX = randomBytes(6).toString('base64url');
+let offsets = 0;
+
+const nothing = new Set();
+
+/** The adapter's class for a worker. `Adapter` is the in-memory adapter of the application's socket.io. */
+export function adapterFor(worker, Adapter) {
+  const { channel, engine } = worker;
+
+  return class StentorAdapter extends Adapter {
+    /** `true` while the mirror follows a change that Stentor has made. */
+    #isMirroring = false;
+    /** Sessions of the sockets that Stentor knows, by the socket's id. */
+    #known = new Map();
+    /** Sessions of the sockets that Stentor has recovered, and that aren't connected yet, by the socket's id. */
+    #recovered = new Map();
+    #requests;
+
+    constructor(nsp) {
+      super(nsp);
+      this.recovers = Boolean(nsp.server._opts.connectionStateRecovery);
+      this.index = worker.namespaces.declare(nsp.name, this);
+      // Acknowledgements that were meant for a former process must not match the callbacks of this one.
+      if (nsp._ids === 0) nsp._ids = worker.firstAckId;
+      this.#requests = requestsFor(this, worker, {
+        fetchSockets: (opts) => super.fetchSockets(opts),
+        broadcastWithAck: (packet, opts, count, ack) => this.#broadcastWithAck(packet, opts, count, ack),
+      });
+      resumable(nsp, worker, this);
+    }
+
+    serverCount() {
+      return Promise.resolve(worker.peers);
+    }
+
+    close() {
+      this.#requests.close();
+      worker.namespaces.forget(this);
+    }
+
+    // Membership.
+
+    addAll(id, rooms) {
+      const session = this.#known.get(id);
+      if (session) {
+        const had = this.sids.get(id) ?? nothing;
+        const added = [...rooms].filter((room) => !had.has(room));
+        super.addAll(id, rooms);
+        if (added.length > 0 && !this.#isMirroring) channel.write(WORKER.JOIN, session.handle, this.index, added);
+        return;
+      }
+      super.addAll(id, rooms);
+      // Stentor learns of a socket when its middlewares have accepted it.
+      const socket = this.nsp.sockets.get(id);
+      if (!socket || socket.conn.readyState !== 'open') return;
+      const { conn, pid = '', handshake: { auth, time, issued } } = socket;
+      this.#recovered.delete(id);
+      this.#known.set(id, conn);
+      conn.sockets.set(this, socket);
+      channel.write(WORKER.ADD, conn.handle, this.index, id, pid, this.sids.get(id), { auth, time, issued });
+    }
+
+    del(id, room) {
+      const isMember = this.sids.get(id)?.has(room);
+      super.del(id, room);
+      const session = this.#known.get(id);
+      if (session && isMember && !this.#isMirroring) channel.write(WORKER.LEAVE, session.handle, this.index, room);
+    }
+
+    delAll(id) {
+      super.delAll(id);
+      const session = this.#known.get(id) ?? this.#recovered.get(id);
+      if (!session) return;
+      this.#known.delete(id);
+      this.#recovered.delete(id);
+      session.sockets.delete(this);
+      if (!worker.isReleasing && session.readyState !== 'closed') channel.write(WORKER.DEL, session.handle, this.index);
+    }
+
+    // Broadcasts.
+
+    broadcast(packet, opts) {
+      const flags = opts.flags ?? {};
+      let offset = null;
+      if (this.recovers && packet.type === EVENT && packet.id === undefined && flags.volatile === undefined) {
+        offset = `${OFFSET_PREFIX}${(offsets++).toString(36)}`;
+        // Clients show the offset of the last event that they have received.
+        packet.data.push(offset);
+      }
+      packet.nsp = this.nsp.name;
+      if (worker.observers > 0) this.#observe(packet, opts);
+      this.#publish(packet, opts, flags.local === true, offset);
+    }
+
+    broadcastWithAck(packet, opts, count, ack) {
+      packet.nsp = this.nsp.name;
+      if (!opts.flags?.local) this.#requests.broadcastWithAck(packet, opts, count, ack);
+      this.#broadcastWithAck(packet, opts, count, ack);
+    }
+
+    /** Each worker's sockets receive the event with an id of their worker, because ids belong to a worker. */
+    #broadcastWithAck(packet, opts, count, ack) {
+      packet.nsp = this.nsp.name;
+      packet.id = this.nsp._ids++;
+      let sockets = 0;
+      this.apply(opts, (socket) => {
+        sockets += 1;
+        socket.acks.set(packet.id, ack);
+        socket.notifyOutgoingListeners?.(packet);
+      });
+      if (sockets > 0) this.#publish(packet, opts, true, null);
+      count(sockets);
+    }
+
+    #publish(packet, { rooms, except = nothing, flags = {} }, isLocal, offset) {
+      let bits = flags.volatile ? FLAG.VOLATILE : 0;
+      if (flags.compress === false) bits |= FLAG.UNCOMPRESSED;
+      if (isLocal) bits |= FLAG.LOCAL;
+      if (offset !== null) bits |= FLAG.OFFSET;
+      channel.write(WORKER.BROADCAST, this.index, bits, rooms, except, offset, this.nsp.server.encoder.encode(packet));
+    }
+
+    /** Emits for this worker's sockets what a broadcast by the worker itself would emit. */
+    #observe(packet, opts) {
+      const options = { preEncoded: true, volatile: opts.flags?.volatile, compress: opts.flags?.compress };
+      let encoded;
+      this.apply(opts, (socket) => {
+        socket.notifyOutgoingListeners?.(packet);
+        if (socket.conn.listenerCount('packetCreate') === 0) return;
+        encoded ??= this._encode(packet, options);
+        for (const data of encoded) socket.conn.observe(data, options);
+      });
+    }
+
+    // Changes to the sockets of all workers.
+
+    addSockets(opts, rooms) {
+      this.#select(CHANGE.JOIN, opts, rooms);
+      this.#mirror(() => super.addSockets(opts, rooms));
+    }
+
+    delSockets(opts, rooms) {
+      this.#select(CHANGE.LEAVE, opts, rooms);
+      this.#mirror(() => super.delSockets(opts, rooms));
+    }
+
+    disconnectSockets(opts, close) {
+      if (!opts.flags?.local) this.#select(CHANGE.DISCONNECT, opts, [], close);
+      super.disconnectSockets(opts, close);
+    }
+
+    #select(change, { rooms, except = nothing, flags = {} }, targets, closes = false) {
+      const bits = (flags.local ? FLAG.LOCAL : 0) | (closes ? FLAG.CLOSE : 0);
+      channel.write(WORKER.SELECT, this.index, change, bits, rooms, except, targets);
+    }
+
+    #mirror(change) {
+      this.#isMirroring = true;
+      try {
+        change();
+      } finally {
+        this.#isMirroring = false;
+      }
+    }
+
+    /** Another worker has changed the rooms of these sessions' sockets. */
+    members(change, handles, rooms) {
+      this.#mirror(() => {
+        for (const handle of handles) {
+          const session = engine.session(handle);
+          const socket = session?.sockets.get(this);
+          const resuming = session?.resuming?.get(this.nsp.name);
+          if (socket && change === CHANGE.JOIN) this.addAll(socket.id, new Set(rooms));
+          else if (socket) rooms.forEach((room) => this.del(socket.id, room));
+          else if (resuming) resuming.rooms = change === CHANGE.JOIN ? [...new Set([...resuming.rooms, ...rooms])] : resuming.rooms.filter((room) => !rooms.includes(room));
+        }
+      });
+    }
+
+    /** Another worker disconnects these sessions' sockets. */
+    kick(handles, close) {
+      for (const handle of handles) {
+        const session = engine.session(handle);
+        const resuming = session?.resuming?.get(this.nsp.name);
+        if (resuming) resuming.kick = { close };
+        else session?.sockets.get(this)?.disconnect(close);
+      }
+    }
+
+    // Questions to all workers.
+
+    sockets(rooms) {
+      return this.fetchSockets({ rooms, except: nothing, flags: {} }).then((sockets) => new Set(sockets.map((socket) => socket.id)));
+    }
+
+    async fetchSockets(opts) {
+      const own = await super.fetchSockets(opts);
+      return opts.flags?.local ? own : [...own, ...(await this.#requests.fetchSockets(opts))];
+    }
+
+    serverSideEmit(args) {
+      this.#requests.serverSideEmit(args);
+    }
+
+    relayed(link, body, messages) {
+      this.#requests.relayed(link, body, messages);
+    }
+
+    // Clients that lose their connection and return in time.
+
+    persistSession({ sid, pid, rooms, data }) {
+      if (this.recovers && !worker.isReleasing) channel.write(WORKER.PERSIST, this.index, sid, pid, rooms, dataOf(data) ?? '{}');
+    }
+
+    async restoreSession(pid, offset) {
+      // `_createSocket` has set it in this tick.
+      const session = this.creatingFor;
+      if (!this.recovers || !session) return null;
+      const restored = await worker.ask(RESTORE_TIMEOUT_MS, (request) => channel.write(WORKER.RESTORE, request, session.handle, this.index, pid, offset));
+      if (!restored) return null;
+      // Stentor has sent the missed messages, and delivers those to the rooms already.
+      this.#recovered.set(restored.sid, session);
+      return { sid: restored.sid, pid, rooms: restored.rooms, data: restored.data ?? {}, missedPackets: [] };
+    }
+  };
+}

@@ -1,0 +1,63 @@
+// `socket.data` as JSON, for Stentor, which keeps it for the next worker.
+
+/** Stentor keeps no more of a socket's `data`. */
+const DATA_BYTES_MAX = 64 << 10;
+/** A text of at most this many characters can't exceed the limit. */
+const UNMEASURED_CHARS_MAX = DATA_BYTES_MAX / 3;
+
+let hasWarned = false;
+
+/** The JSON text of a socket's `data`. `null` if it can't be kept: it isn't JSON, or too long. */
+export function dataOf(data) {
+  let text;
+  let reason;
+  try {
+    text = JSON.stringify(data) ?? 'null';
+    if (text.length <= UNMEASURED_CHARS_MAX || Buffer.byteLength(text) <= DATA_BYTES_MAX) return text;
+    reason = `it has ${Buffer.byteLength(text)} bytes of JSON; the maximum is ${DATA_BYTES_MAX}`;
+  } catch (error) {
+    reason = error.message;
+  }
+  if (!hasWarned) process.emitWarning(`the data of a socket can't be kept for the next worker: ${reason}`, { type: 'StentorWarning' });
+  hasWarned = true;
+  return null;
+}
+
+/** Sends the `data` of sockets that have changed. Looks at those sessions that have had a message since the last call. */
+export class DataKeeper {
+  #active = [];
+  #write;
+  /** The last text that Stentor has, by socket. */
+  #sent = new WeakMap();
+
+  /** `write(session, adapter, text)` sends the data of a socket. */
+  constructor(write) {
+    this.#write = write;
+  }
+
+  activate(session) {
+    session.isActive = true;
+    this.#active.push(session);
+  }
+
+  /** Stentor has this `data` of a socket. */
+  assume(socket, text) {
+    this.#sent.set(socket, text);
+  }
+
+  save() {
+    for (const session of this.#active.splice(0)) {
+      session.isActive = false;
+      if (session.readyState === 'open') this.#saveSession(session);
+    }
+  }
+
+  #saveSession(session) {
+    for (const [adapter, socket] of session.sockets) {
+      const text = dataOf(socket.data);
+      if (text === null || text === (this.#sent.get(socket) ?? '{}')) continue;
+      this.#sent.set(socket, text);
+      this.#write(session, adapter, text);
+    }
+  }
+}

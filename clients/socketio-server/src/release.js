@@ -1,0 +1,76 @@
+// Gives sessions back to Stentor, for other workers: all at a handover, single ones when Stentor asks.
+//
+// The client notices nothing. Here, its sockets end with the reason `server shutting down`; elsewhere, real sockets are built with the same
+// id, rooms and data, and `recovered` is `true`.
+
+import { END, WORKER } from './entries.js';
+import { dataOf } from './data.js';
+
+const REASON = 'server shutting down';
+/** Longest time for middlewares to finish with sockets that are connecting or being resumed, in milliseconds. */
+const UNFINISHED_MS = 5_000;
+const LOOK_MS = 10;
+/** Longest time for Stentor to confirm that no further messages follow, in milliseconds. */
+const DRAIN_MS = 5_000;
+
+const turn = () => new Promise(setImmediate);
+const time = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Gives all sessions back, and ends the link. */
+export async function handOver(worker, { settle, hook }) {
+  const isDrained = await Promise.race([worker.drain().then(() => true), time(DRAIN_MS)]);
+  if (!isDrained) return worker.leave(null);
+  // Handlers of the last messages have run up to their first `await`.
+  await turn();
+  if (settle > 0) await time(settle);
+  await hook?.();
+  await finished(() => unfinished(worker).size > 0);
+  worker.engine.forgetChecks();
+  const refused = unfinished(worker);
+  for (const session of [...worker.engine.sessions]) release(worker, session, refused.has(session));
+  return worker.leave('done');
+}
+
+/** Handles RELEASE: gives one session back when its last messages have been handled. */
+export async function releaseSoon(worker, session) {
+  await turn();
+  await turn();
+  const isUnfinished = () => unfinished(worker).has(session);
+  await finished(isUnfinished);
+  if (worker.isStopped) return;
+  release(worker, session, isUnfinished());
+  worker.channel.write(WORKER.RELEASED, session.handle, END, '');
+}
+
+/** Waits until something isn't busy any more, but not forever. */
+async function finished(isBusy) {
+  const end = performance.now() + UNFINISHED_MS;
+  while (isBusy() && performance.now() < end) await time(LOOK_MS);
+}
+
+/** Sessions with a socket that waits for middlewares. Elsewhere, its client would wait for CONNECT forever. */
+function unfinished(worker) {
+  const found = new Set();
+  for (const session of worker.engine.sessions) {
+    if (session.resuming !== null || session.creating > 0) found.add(session);
+  }
+  for (const nsp of worker.io._nsps.values()) {
+    for (const socket of nsp._preConnectSockets?.values() ?? []) found.add(socket.conn);
+  }
+  return found;
+}
+
+/** Gives a session back, or closes it if it can't be continued elsewhere. */
+function release(worker, session, isRefused) {
+  if (session.readyState !== 'open') return;
+  if (isRefused) {
+    session.close(true);
+    session.end('forced close');
+    return;
+  }
+  worker.counts.released += 1;
+  // Before the handlers of `disconnect` run: the session goes on as it is.
+  const kept = [...session.sockets].map(([adapter, socket]) => [adapter.index, dataOf(socket.data)]);
+  worker.releasing(() => session.end(REASON));
+  for (const [index, data] of kept) if (data !== null) worker.channel.write(WORKER.RELEASED, session.handle, index, data);
+}

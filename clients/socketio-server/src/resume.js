@@ -1,0 +1,128 @@
+// Resumes sessions that another process had: real `Socket`s are built with the id, rooms and data that Stentor has kept.
+//
+// Engine middlewares and namespace middlewares run again, since they leave values on requests and sockets. The client notices nothing: it
+// receives no CONNECT, and DISCONNECT for a namespace that refuses it now. Its messages wait until all sockets exist.
+
+import { Session } from './session.js';
+
+const CONNECT = 0;
+const DISCONNECT = 1;
+
+/** Longest time until the middlewares have accepted the sockets of a session, in milliseconds. It is closed then: its messages hold up others. */
+const TIMEOUT_MS = 10_000;
+
+/** Makes a namespace rebuild sockets. Its next sockets know their session before they are created. */
+export function resumable(nsp, worker, adapter) {
+  const create = nsp._createSocket;
+  if (nsp.stentor) {
+    nsp.stentor.adapter = adapter;
+    return;
+  }
+  const state = { adapter };
+  Object.defineProperty(nsp, 'stentor', { value: state });
+  nsp._createSocket = (client, auth) => {
+    const found = client.conn.resuming?.get(nsp.name);
+    if (found && !found.isTaken) {
+      found.isTaken = true;
+      return rebuild(nsp, client, found, create);
+    }
+    state.adapter.creatingFor = client.conn;
+    const created = create.call(nsp, client, auth);
+    const { conn } = client;
+    conn.creating += 1;
+    const isCreated = () => (conn.creating -= 1);
+    created.then(isCreated, isCreated);
+    if (!worker.observesSockets) created.then((socket) => worker.observeSockets(socket), () => {});
+    return created;
+  };
+}
+
+/** Builds the socket of a connected client. `kept` is its part of RESUME. */
+async function rebuild(nsp, client, kept, create) {
+  // Without `pid` and `offset`, which would make Socket.IO recover the client.
+  const socket = await create.call(nsp, client, {});
+  socket.id = kept.id;
+  if (kept.pid) socket.pid = kept.pid;
+  socket.data = kept.data ?? {};
+  socket.recovered = true;
+  Object.assign(socket.handshake, { auth: kept.auth ?? {}, time: kept.time, issued: kept.issued });
+  const joined = kept.rooms;
+  for (const room of joined) socket.join(room);
+  const finish = () => {
+    delete socket._onconnect;
+    delete socket._error;
+    resumed(client.conn, nsp.name);
+  };
+  socket._onconnect = () => {
+    // Other workers may have changed the rooms while middlewares ran.
+    for (const room of joined) if (!kept.rooms.includes(room)) socket.leave(room);
+    for (const room of kept.rooms) if (!joined.includes(room)) socket.join(room);
+    socket.connected = true;
+    socket.join(kept.id);
+    if (kept.kick) process.nextTick(() => socket.disconnect(kept.kick.close));
+    finish();
+  };
+  socket._error = () => {
+    socket.packet({ type: DISCONNECT });
+    finish();
+  };
+  return socket;
+}
+
+/** A namespace of a session is done. */
+function resumed(session, name) {
+  session.resuming?.delete(name);
+  if (session.resuming?.size === 0) finish(session);
+}
+
+function finish(session) {
+  session.resuming = null;
+  session.release();
+}
+
+/** Handles RESUME: `description` is the handshake with the sockets of the session. */
+export function resume(worker, handle, description) {
+  const { engine, io } = worker;
+  const session = new Session(worker, handle, description);
+  const sockets = description.sockets.map((socket) => ({ ...socket, ...socket.state }));
+  session.resuming = new Map(sockets.map((socket) => [socket.nsp, socket]));
+  session.hold();
+  engine.add(session);
+  // Without Stentor's adapter, the rooms and sockets of the session aren't known: its client connects again.
+  if (!worker.keepsRooms) return refuse(session);
+  const timer = setTimeout(() => session.resuming && refuse(session), TIMEOUT_MS);
+  timer.unref();
+  return engine.check(session, (isAllowed) => {
+    if (session.readyState !== 'open') return;
+    if (!isAllowed) return refuse(session);
+    // A client of Engine.IO 3 is connected to `/` by this.
+    engine.emit('connection', session);
+    for (const socket of sockets) {
+      if (!(session.protocol === 3 && socket.nsp === '/')) connect(io, session, socket);
+    }
+    if (session.resuming?.size === 0) finish(session);
+  });
+}
+
+/** Ends a session whose client has to connect again. */
+function refuse(session) {
+  session.close(true);
+  session.end('forced close');
+}
+
+/** Connects a client to a namespace as if it had sent CONNECT. */
+function connect(io, session, { nsp, auth }) {
+  const go = (isAllowed) => {
+    if (session.readyState !== 'open') return;
+    const isRefused = !isAllowed;
+    const packet = isRefused ? { type: DISCONNECT, nsp } : { type: CONNECT, nsp, data: session.protocol === 3 ? undefined : {} };
+    for (const message of io.encoder.encode(packet)) {
+      if (isRefused) session.write(message);
+      else session.emit('data', message);
+    }
+    if (isRefused) resumed(session, nsp);
+  };
+  if (io._nsps.has(nsp)) go(true);
+  else io._checkNamespace(nsp, auth ?? {}, go);
+}
+
