@@ -4,7 +4,6 @@
 
 import { randomBytes } from 'node:crypto';
 import { CHANGE, FLAG, WORKER } from './entries.js';
-import { requestsFor } from './relay.js';
 import { dataOf } from './data.js';
 import { resumable } from './resume.js';
 
@@ -31,7 +30,6 @@ export function adapterFor(worker, Adapter) {
     #known = new Map();
     /** Sessions of the sockets that Stentor has recovered, and that aren't connected yet, by the socket's id. */
     #recovered = new Map();
-    #requests;
 
     constructor(nsp) {
       super(nsp);
@@ -39,10 +37,6 @@ export function adapterFor(worker, Adapter) {
       this.index = worker.namespaces.declare(nsp.name, this);
       // Acknowledgements that were meant for a former process must not match the callbacks of this one.
       if (nsp._ids === 0) nsp._ids = worker.firstAckId;
-      this.#requests = requestsFor(this, worker, {
-        fetchSockets: (opts) => super.fetchSockets(opts),
-        broadcastWithAck: (packet, opts, count, ack) => this.#broadcastWithAck(packet, opts, count, ack),
-      });
       resumable(nsp, worker, this);
     }
 
@@ -51,7 +45,6 @@ export function adapterFor(worker, Adapter) {
     }
 
     close() {
-      this.#requests.close();
       worker.namespaces.forget(this);
     }
 
@@ -75,6 +68,7 @@ export function adapterFor(worker, Adapter) {
       this.#known.set(id, conn);
       conn.sockets.set(this, socket);
       channel.write(WORKER.ADD, conn.handle, this.index, id, pid, this.sids.get(id), { auth, time, issued });
+      worker.added(conn, socket);
     }
 
     del(id, room) {
@@ -111,12 +105,12 @@ export function adapterFor(worker, Adapter) {
 
     broadcastWithAck(packet, opts, count, ack) {
       packet.nsp = this.nsp.name;
-      if (!opts.flags?.local) this.#requests.broadcastWithAck(packet, opts, count, ack);
-      this.#broadcastWithAck(packet, opts, count, ack);
+      if (!opts.flags?.local) worker.relay.broadcastWithAck(this.nsp.name, packet.data, opts, count, ack);
+      this.broadcastHere(packet, opts, count, ack);
     }
 
     /** Each worker's sockets receive the event with an id of their worker, because ids belong to a worker. */
-    #broadcastWithAck(packet, opts, count, ack) {
+    broadcastHere(packet, opts, count, ack) {
       packet.nsp = this.nsp.name;
       packet.id = this.nsp._ids++;
       let sockets = 0;
@@ -212,15 +206,16 @@ export function adapterFor(worker, Adapter) {
 
     async fetchSockets(opts) {
       const own = await super.fetchSockets(opts);
-      return opts.flags?.local ? own : [...own, ...(await this.#requests.fetchSockets(opts))];
+      return opts.flags?.local ? own : [...own, ...(await worker.relay.fetchSockets(this.nsp.name, opts))];
+    }
+
+    /** The sockets of this worker. */
+    fetchSocketsHere(opts) {
+      return super.fetchSockets(opts);
     }
 
     serverSideEmit(args) {
-      this.#requests.serverSideEmit(args);
-    }
-
-    relayed(link, body, messages) {
-      this.#requests.relayed(link, body, messages);
+      worker.relay.serverSideEmit(this.nsp.name, args);
     }
 
     // Clients that lose their connection and return in time.

@@ -36,13 +36,14 @@ export class DataKeeper {
   }
 
   activate(session) {
+    if (session.isActive) return;
     session.isActive = true;
     this.#active.push(session);
   }
 
-  /** Stentor has this `data` of a socket. */
-  assume(socket, text) {
-    this.#sent.set(socket, text);
+  /** Stentor has no `data` of a socket. */
+  forget(socket) {
+    this.#sent.delete(socket);
   }
 
   save() {

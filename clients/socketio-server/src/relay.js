@@ -1,7 +1,7 @@
 // Questions to the other workers, and their answers: `fetchSockets`, `serverSideEmit` and broadcasts with acknowledgements.
 //
-// They travel as RELAY in the first namespace, `/`, which every worker has. The body names the namespace that is meant, so that a worker
-// without it can answer, too. Arguments travel in the encoding of the application's own parser: binary works with any.
+// They travel as RELAY in the namespace `/`, which every worker has, whatever the namespace that is meant. So a worker without that namespace
+// answers, too. Arguments travel in the encoding of the application's own parser: binary works with any.
 
 import { WORKER } from './entries.js';
 
@@ -16,141 +16,115 @@ const EVENT = 2;
 const plain = ({ rooms, except = [], flags = {} }) => ({ rooms: [...rooms], except: [...except], flags });
 const sets = ({ rooms, except, flags }) => ({ rooms: new Set(rooms), except: new Set(except), flags });
 
-/** Questions that wait for answers. */
-export class Questions {
-  #open = new Map();
-  #next = 1;
+export class Relay {
+  #worker;
 
-  /** Adds a question. `expire` is called if it isn't finished in time. Returns its id. */
-  add(question, timeoutMs, expire) {
-    const id = this.#next++;
-    const timer = setTimeout(() => {
-      this.#open.delete(id);
-      expire();
-    }, timeoutMs);
-    this.#open.set(id, { question, timer });
-    return id;
+  constructor(worker) {
+    this.#worker = worker;
   }
 
-  /** An open question. */
-  find(id) {
-    return this.#open.get(id)?.question;
+  // This worker's questions.
+
+  /** Sockets of all other workers. */
+  fetchSockets(nsp, opts) {
+    return new Promise((resolve, reject) => {
+      this.#askAll(opts.flags?.timeout ?? TIMEOUT_MS, { kind: 'fetch', nsp, opts: plain(opts) }, undefined, (error, sockets) => (error ? reject(error) : resolve(sockets)));
+    });
   }
 
-  /** Finishes a question. Returns it, or `undefined` if it isn't open. */
-  finish(id) {
-    const found = this.#open.get(id);
-    if (!found) return undefined;
-    clearTimeout(found.timer);
-    this.#open.delete(id);
-    return found.question;
+  /** Emits an event to all other workers. The last of `args` may be a function, which gets an error or the answers. */
+  serverSideEmit(nsp, args) {
+    if (typeof args.at(-1) !== 'function') return this.#write(0, { kind: 'emit', nsp }, args);
+    return this.#askAll(TIMEOUT_MS, { kind: 'emit', nsp }, args.slice(0, -1), args.at(-1));
   }
 
-  clear() {
-    for (const id of [...this.#open.keys()]) this.finish(id);
+  /** Broadcasts an event to the sockets of all other workers. `count` is called for each worker, `ack` for each client that acknowledges. */
+  broadcastWithAck(nsp, args, opts, count, ack) {
+    const { questions, peers } = this.#worker;
+    if (peers <= 1) return;
+    const id = questions.add({ count, ack, answer: () => count(0) }, opts.flags?.timeout ?? ACK_TIMEOUT_MS, () => {});
+    this.#write(0, { kind: 'broadcast', nsp, id, opts: plain(opts) }, args);
   }
-}
 
-/**
- * The questions of one adapter. `own`: its functions for this worker's sockets, which answer the others' questions. Members: `fetchSockets(opts)`,
- * `serverSideEmit(args)`, `broadcastWithAck(packet, opts, count, ack)`, `relayed(link, body, messages)` and `close()`.
- */
-export function requestsFor(adapter, worker, own) {
-  const { nsp } = adapter;
-  const questions = new Questions();
+  /** `done(error, answers)` is called when all have answered, or the time is over. */
+  #askAll(timeoutMs, body, args, done) {
+    const { questions, peers } = this.#worker;
+    if (peers <= 1) return done(null, []);
+    const answers = [];
+    let missing = peers - 1;
+    const answer = (found) => {
+      answers.push(...found);
+      missing -= 1;
+      if (missing > 0) return;
+      questions.finish(id);
+      done(null, answers);
+    };
+    const id = questions.add({ answer }, timeoutMs, () => done(new Error(`timeout reached: missing ${missing} responses`), answers));
+    return this.#write(0, { ...body, id }, args);
+  }
 
-  const relay = (link, body, args) => worker.channel.write(WORKER.RELAY, MAIN, link, { nsp: nsp.name, ...body }, args === undefined ? [] : pack(args));
-  const pack = (args) => nsp.server.encoder.encode({ type: EVENT, nsp: '/', data: ['', ...args] });
+  // RELAYED.
 
-  /** Decodes arguments with a decoder of the application's parser. */
-  const unpack = (messages) => {
+  handle({ link, body, messages }) {
+    const adapter = this.#worker.namespaces.named(body.nsp);
+    const { kind, id } = body;
+    const question = this.#worker.questions.find(id);
+    const reply = (answer, args) => this.#write(link, { id, ...answer }, args);
+    switch (kind) {
+      case 'fetch':
+        return adapter ? this.#describeSockets(adapter, body.opts, reply) : reply({ kind: 'sockets', sockets: [] });
+      case 'emit':
+        return adapter ? this.#emit(adapter.nsp, id, this.#unpack(messages), reply) : id !== undefined && reply({ kind: 'sockets', sockets: [] });
+      case 'broadcast': {
+        const count = (sockets) => reply({ kind: 'count', count: sockets });
+        if (!adapter) return count(0);
+        const packet = { type: EVENT, data: this.#unpack(messages) };
+        return adapter.broadcastHere(packet, sets(body.opts), count, (...answer) => reply({ kind: 'ack' }, answer));
+      }
+      case 'sockets':
+        return question?.answer?.(body.sockets);
+      case 'emitted':
+        return question?.answer?.(this.#unpack(messages));
+      case 'count':
+        return question?.count?.(body.count);
+      case 'ack':
+        return question?.ack?.(...this.#unpack(messages));
+      default:
+        // Stentor's answer for a worker without the namespace.
+        return body.k === 'none' ? question?.answer?.([]) : undefined;
+    }
+  }
+
+  async #describeSockets(adapter, opts, reply) {
+    const sockets = await adapter.fetchSocketsHere(sets(opts));
+    const described = sockets.map((socket) => {
+      // `sessionStore` is a circular structure that express-session leaves in the handshake.
+      const { sessionStore, ...handshake } = socket.handshake;
+      return { id: socket.id, handshake, rooms: [...socket.rooms], data: socket.data };
+    });
+    reply({ kind: 'sockets', sockets: described });
+  }
+
+  #emit(nsp, id, args, reply) {
+    if (id === undefined) return nsp._onServerSideEmit(args);
+    let isAnswered = false;
+    return nsp._onServerSideEmit([...args, (answer) => {
+      if (!isAnswered) reply({ kind: 'emitted' }, [answer]);
+      isAnswered = true;
+    }]);
+  }
+
+  #write(link, body, args) {
+    const messages = args === undefined ? [] : this.#worker.io.encoder.encode({ type: EVENT, nsp: '/', data: ['', ...args] });
+    this.#worker.channel.write(WORKER.RELAY, MAIN, link, body, messages);
+  }
+
+  #unpack(messages) {
     let args = [];
-    const decoder = new nsp.server._parser.Decoder();
+    const decoder = new this.#worker.io._parser.Decoder();
     decoder.on('decoded', (packet) => (args = packet.data.slice(1)));
     for (const message of messages) decoder.add(message);
     decoder.destroy?.();
     return args;
-  };
-
-  /** Asks all other workers. `done(error, answers)` is called when all have answered, or the time is over. */
-  const askAll = (timeoutMs, body, args, done) => {
-    if (worker.peers <= 1) return done(null, []);
-    const question = { missing: worker.peers - 1, answers: [], done };
-    const id = questions.add(question, timeoutMs, () => {
-      done(new Error(`timeout reached: missing ${question.missing} responses`), question.answers);
-    });
-    return relay(0, { id, ...body }, args);
-  };
-
-  const answered = (id, answers) => {
-    const question = questions.find(id);
-    if (!question) return;
-    question.answers.push(...answers);
-    question.missing -= 1;
-    if (question.missing > 0) return;
-    questions.finish(id);
-    question.done(null, question.answers);
-  };
-
-  const handlers = {
-    // Questions.
-    async fetch(link, { id, opts }) {
-      const sockets = await own.fetchSockets(sets(opts));
-      const described = sockets.map((socket) => {
-        // `sessionStore` is a circular structure that express-session leaves in the handshake.
-        const { sessionStore, ...handshake } = socket.handshake;
-        return { id: socket.id, handshake, rooms: [...socket.rooms], data: socket.data };
-      });
-      relay(link, { kind: 'sockets', id, sockets: described });
-    },
-    emit(link, { id }, messages) {
-      const args = unpack(messages);
-      if (id === undefined) return nsp._onServerSideEmit(args);
-      let isAnswered = false;
-      return nsp._onServerSideEmit([...args, (answer) => {
-        if (!isAnswered) relay(link, { kind: 'emitted', id }, [answer]);
-        isAnswered = true;
-      }]);
-    },
-    broadcast(link, { id, opts }, messages) {
-      const packet = { type: EVENT, data: unpack(messages) };
-      own.broadcastWithAck(packet, sets(opts), (count) => relay(link, { kind: 'count', id, count }), (...answer) => relay(link, { kind: 'ack', id }, answer));
-    },
-    // Answers.
-    sockets: (link, { id, sockets }) => answered(id, sockets),
-    emitted: (link, { id }, messages) => answered(id, unpack(messages)),
-    count: (link, { id, count }) => questions.find(id)?.count(count),
-    ack: (link, { id }, messages) => questions.find(id)?.ack(...unpack(messages)),
-    // The answer of a worker without the namespace.
-    nothing(link, { id }) {
-      if (questions.find(id)?.count) questions.find(id).count(0);
-      else answered(id, []);
-    },
-  };
-
-  return {
-    fetchSockets(opts) {
-      return new Promise((resolve, reject) => {
-        askAll(opts.flags?.timeout ?? TIMEOUT_MS, { kind: 'fetch', opts: plain(opts) }, undefined, (error, sockets) => (error ? reject(error) : resolve(sockets)));
-      });
-    },
-    serverSideEmit(args) {
-      if (typeof args.at(-1) !== 'function') return relay(0, { kind: 'emit' }, args);
-      return askAll(TIMEOUT_MS, { kind: 'emit' }, args.slice(0, -1), args.at(-1));
-    },
-    broadcastWithAck(packet, opts, count, ack) {
-      if (worker.peers <= 1) return;
-      const id = questions.add({ count, ack }, opts.flags?.timeout ?? ACK_TIMEOUT_MS, () => {});
-      relay(0, { kind: 'broadcast', id, opts: plain(opts) }, packet.data);
-    },
-    relayed(link, body, messages) {
-      if (Object.hasOwn(handlers, body.kind)) handlers[body.kind](link, body, messages);
-    },
-    close: () => questions.clear(),
-  };
-}
-
-/** Answers a question for a namespace that this worker doesn't have. */
-export function answerNothing(channel, link, { nsp, id, kind }) {
-  if (id !== undefined && ['fetch', 'emit', 'broadcast'].includes(kind)) channel.write(WORKER.RELAY, MAIN, link, { nsp, kind: 'nothing', id }, []);
+  }
 }

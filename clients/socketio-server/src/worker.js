@@ -6,7 +6,8 @@ import { DataKeeper } from './data.js';
 import { Engine } from './engine.js';
 import { SERVER, WORKER } from './entries.js';
 import { Namespaces } from './namespaces.js';
-import { answerNothing, Questions } from './relay.js';
+import { Questions } from './questions.js';
+import { Relay } from './relay.js';
 import { releaseSoon } from './release.js';
 import { ClientRequest } from './request.js';
 import { resume } from './resume.js';
@@ -19,13 +20,15 @@ const FAREWELL_MS = 1_000;
 
 export class Worker {
   #settings;
-  #questions = new Questions();
   #dataKeeper = new DataKeeper((session, adapter, text) => this.channel.write(WORKER.STATE, session.handle, adapter.index, text));
   #timer = null;
   #instance = randomBytes(8).toString('hex');
   /** The last CONFIG, or the part of HELLO, that was sent. */
   #sent = '';
   #onDrained = null;
+  /** Questions to Stentor and to other workers. */
+  questions = new Questions();
+  relay = new Relay(this);
   namespaces = new Namespaces((...entry) => this.channel.write(...entry));
   /** Number of workers that take sessions, including this one. */
   peers = 1;
@@ -104,7 +107,7 @@ export class Worker {
   /** The link has ended: its sessions belong to other workers, or are closed. */
   #reset() {
     this.namespaces.redeclare();
-    this.#questions.clear();
+    this.questions.clear();
     this.engine.forgetChecks();
     this.releasing(() => {
       for (const session of [...this.engine.sessions]) session.end('transport close');
@@ -157,12 +160,12 @@ export class Worker {
       case SERVER.KICK:
         return adapter?.kick(fields.handles, fields.closes);
       case SERVER.RELAYED:
-        return this.#relayed(fields);
+        return this.relay.handle(fields);
       case SERVER.PEERS:
         this.peers = fields.count;
         return this.on.peers(fields.count);
       case SERVER.RESTORED:
-        return this.#questions.finish(fields.request)?.resolve(fields.socket);
+        return this.questions.finish(fields.request)?.resolve(fields.socket);
       case SERVER.CONN_ERROR: {
         const { req, code, message, context } = fields.error;
         return engine.emit('connection_error', { req: req ? new ClientRequest(req) : undefined, code, message, context });
@@ -174,16 +177,10 @@ export class Worker {
     }
   }
 
-  #relayed({ link, body, messages }) {
-    const adapter = this.namespaces.named(body.nsp);
-    if (adapter) adapter.relayed(link, body, messages);
-    else answerNothing(this.channel, link, body);
-  }
-
   /** Asks Stentor. `write(request)` writes the question with its number. */
   ask(timeoutMs, write) {
     return new Promise((resolve, reject) => {
-      write(this.#questions.add({ resolve }, timeoutMs, () => reject(new Error(`Stentor hasn't answered within ${timeoutMs} ms`))));
+      write(this.questions.add({ resolve }, timeoutMs, () => reject(new Error(`Stentor hasn't answered within ${timeoutMs} ms`))));
     });
   }
 
@@ -192,6 +189,12 @@ export class Worker {
   /** A session has had a message: its sockets' `data` may have changed. */
   activate(session) {
     this.#dataKeeper.activate(session);
+  }
+
+  /** A socket was added to Stentor: its `data` is sent with the next look. */
+  added(session, socket) {
+    this.#dataKeeper.forget(socket);
+    this.activate(session);
   }
 
   /** Notices when sockets get outgoing listeners: only then do broadcasts look at each socket. */
@@ -233,7 +236,7 @@ export class Worker {
   async leave(mode) {
     this.isStopped = true;
     clearInterval(this.#timer);
-    this.#questions.clear();
+    this.questions.clear();
     const { channel } = this;
     if (mode !== null && channel.isUp) {
       channel.write(WORKER.BYE, { mode });
