@@ -167,6 +167,106 @@ test('a session of a former process continues with real sockets, before its mess
   assert.deepEqual([one.handshake.issued, one.conn.upgraded, link.stats().resumed], [7, true, 2]);
 });
 
+test('rooms are kept in Stentor, and mirrored in the order of the calls', async (t) => {
+  const { io, connection } = await worker(t, { welcome: { servers: 2 } });
+  const socket = await connected(io, connection, 1);
+  await connection.read('ADD');
+  io.in('a').except(['b', 'c']).socketsJoin(['d', 'e']);
+  io.local.socketsLeave('d');
+  io.to('d').volatile.compress(false).emit('x');
+  io.in('a').disconnectSockets(true);
+  const { rooms, except, targets, change, flags } = await connection.read('SELECT');
+  assert.deepEqual([rooms, except, targets, change, flags], [['a'], ['b', 'c'], ['d', 'e'], 0, 0]);
+  assert.deepEqual(await connection.read('SELECT').then((entry) => [entry.targets, entry.change, entry.flags]), [['d'], 1, 4]);
+  assert.deepEqual(await connection.read('BROADCAST').then((entry) => [entry.rooms, entry.flags]), [['d'], 1 | 2]);
+  assert.deepEqual(await connection.read('SELECT').then((entry) => [entry.rooms, entry.change, entry.flags]), [['a'], 2, 32]);
+
+  // Leaving everything isn't a disconnect: the socket may join again.
+  socket.leaveAll();
+  socket.join('again');
+  assert.equal((await connection.read('DEL')).handle, 1);
+  assert.deepEqual((await connection.read('ADD')).rooms, ['again']);
+
+  const joined = once(io.of('/').adapter, 'join-room');
+  connection.write(['MEMBERS', 0, 0, [1, 99], ['other']]);
+  assert.deepEqual(await joined, ['other', socket.id]);
+  const disconnected = once(socket, 'disconnect');
+  connection.write(['KICK', 0, false, [1]]);
+  assert.equal((await disconnected)[0], 'server namespace disconnect');
+  assert.deepEqual((await connection.read('SEND')).messages, ['1']);
+});
+
+test('changes of `socket.data` are saved, also for a socket that is added again', async (t) => {
+  const { io, connection } = await worker(t, { settings: { stateInterval: 1 }, setup: (io) => io.on('connection', (socket) => socket.on('name', (name) => (socket.data.name = name))) });
+  const socket = await connected(io, connection, 1);
+  connection.write(['MESSAGE', 1, ['2["name","Ann"]']]);
+  assert.deepEqual(await connection.read('STATE').then(({ handle, namespace, data }) => [handle, namespace, data]), [1, 0, '{"name":"Ann"}']);
+  socket.leaveAll();
+  socket.join('again');
+  assert.equal((await connection.read('STATE')).data, '{"name":"Ann"}');
+});
+
+test('workers answer each other\'s questions', async (t) => {
+  const asked = [];
+  const { io, connection } = await worker(t, { welcome: { servers: 3 }, setup: (io) => io.on('ask', (question, answer) => (asked.push(question), answer(Buffer.from('yes')))) });
+  const socket = await connected(io, connection, 1);
+  const pack = (...args) => io.encoder.encode({ type: 2, nsp: '/', data: ['', ...args] });
+
+  const sockets = io.in('r').fetchSockets();
+  const { link, namespace, body: { id, ...body } } = await connection.read('RELAY');
+  assert.deepEqual([link, namespace, body], [0, 0, { kind: 'fetch', nsp: '/', opts: { rooms: ['r'], except: [], flags: {} } }]);
+  const described = { id: 'far', handshake: { auth: {} }, rooms: ['r'], data: { a: 1 } };
+  connection.write(['RELAYED', 0, 8, { kind: 'sockets', id, sockets: [described] }, []], ['RELAYED', 0, 9, { k: 'none', id }, []]);
+  assert.deepEqual((await sockets).map((found) => [found.id, found.data]), [['far', { a: 1 }]]);
+
+  const answers = io.serverSideEmitWithAck('ask', 1);
+  const emitted = await connection.read('RELAY');
+  for (const from of [8, 9]) connection.write(['RELAYED', 0, from, { kind: 'emitted', id: emitted.body.id }, pack(from)]);
+  assert.deepEqual(await answers, [8, 9]);
+
+  const acknowledged = io.timeout(60_000).emitWithAck('all');
+  const broadcast = await connection.read('RELAY');
+  const own = await connection.read('BROADCAST');
+  assert.deepEqual([own.flags, own.messages], [4, [`2${own.messages[0].match(/\d+/)[0].slice(1)}["all"]`]]);
+  connection.write(['MESSAGE', 1, [`3${own.messages[0].match(/\d+/)[0].slice(1)}["near"]`]]);
+  const answer = (from, kind, fields, messages = []) => ['RELAYED', 0, from, { kind, id: broadcast.body.id, ...fields }, messages];
+  connection.write(answer(8, 'count', { count: 1 }), answer(9, 'count', { count: 0 }), answer(8, 'ack', {}, pack('far')));
+  assert.deepEqual((await acknowledged).sort(), ['far', 'near']);
+
+  // The others' questions.
+  connection.write(['RELAYED', 0, 8, { kind: 'fetch', nsp: '/', id: 3, opts: { rooms: [], except: [], flags: {} } }, []]);
+  const mine = await connection.read('RELAY');
+  assert.deepEqual([mine.link, mine.body.kind, mine.body.id, mine.body.sockets.map((found) => found.id)], [8, 'sockets', 3, [socket.id]]);
+  connection.write(['RELAYED', 0, 8, { kind: 'emit', nsp: '/', id: 4 }, pack('ask', Buffer.from('b'))]);
+  assert.deepEqual((await connection.read('RELAY')).messages, pack(Buffer.from('yes')));
+  assert.deepEqual(asked, [Buffer.from('b')]);
+  connection.write(['RELAYED', 0, 8, { kind: 'broadcast', nsp: '/none', id: 5, opts: { rooms: [], except: [] } }, pack('x')]);
+  assert.deepEqual((await connection.read('RELAY')).body, { id: 5, kind: 'count', count: 0 });
+});
+
+test('a client that returns in time recovers what Stentor has kept', async (t) => {
+  const { io, connection } = await worker(t, { options: { connectionStateRecovery: {} } });
+  assert.deepEqual(connection.hello.recovery, { maxDisconnectionDuration: 120_000, skipMiddlewares: true });
+  const socket = await connected(io, connection, 1);
+  const { pid } = await connection.read('ADD');
+  assert.equal(pid, socket.pid);
+  socket.emit('news');
+  const { rooms, flags, offset, messages } = await connection.read('BROADCAST');
+  assert.deepEqual([rooms, flags, messages], [[socket.id], 16, [`2["news","${offset}"]`]]);
+  connection.write(['CLOSED', 1, 'transport close', '']);
+  assert.equal((await connection.read('PERSIST')).pid, pid);
+
+  const recovering = once(io, 'connection');
+  connection.write(['OPEN', 2, false, handshake('s2')], ['MESSAGE', 2, [`0${JSON.stringify({ pid, offset })}`]]);
+  const { request, ...shown } = await connection.read('RESTORE');
+  assert.deepEqual([shown.handle, shown.pid, shown.offset], [2, pid, offset]);
+  connection.write(['RESTORED', request, { sid: socket.id, rooms: [socket.id, 'r'], data: { a: 1 } }]);
+  const [recovered] = await recovering;
+  assert.deepEqual([recovered.id, recovered.recovered, recovered.data, [...recovered.rooms].sort()], [socket.id, true, { a: 1 }, [socket.id, 'r'].sort()]);
+  assert.deepEqual((await connection.read('ADD')).rooms.sort(), [socket.id, 'r'].sort());
+  assert.deepEqual((await connection.read('SEND')).messages, [`0{"sid":"${socket.id}","pid":"${pid}"}`]);
+});
+
 test('messages that wait for a middleware of a resumed session are not acknowledged', async (t) => {
   let go;
   const { connection } = await worker(t, { setup: (io) => io.use((socket, next) => (go = next)).on('connection', () => {}) });
