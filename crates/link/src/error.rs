@@ -127,6 +127,18 @@ pub enum Code {
 }
 
 impl Code {
+    /// All codes.
+    pub const ALL: [Self; 8] = [
+        Self::Version,
+        Self::Token,
+        Self::AppUnknown,
+        Self::OptionsConflict,
+        Self::TooManyWorkers,
+        Self::Replaced,
+        Self::Protocol,
+        Self::Limit,
+    ];
+
     /// The code as ERROR has it, which is also a label of metrics.
     pub fn name(self) -> &'static str {
         match self {

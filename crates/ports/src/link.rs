@@ -79,7 +79,7 @@ impl LinkSession {
     }
 
     /// The session with a number from [`Self::to_bits`].
-    pub fn from_bits(bits: u64) -> Self {
+    pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 
 /// The crates whose modules are checked for cycles and lengths.
-const CRATES: [&str; 17] = [
+const CRATES: [&str; 18] = [
     "json",
     "auth",
     "delta",
@@ -21,6 +21,7 @@ const CRATES: [&str; 17] = [
     "hub",
     "frame",
     "link",
+    "workers",
     "driver",
     "ports",
     "session",

@@ -1,0 +1,527 @@
+//! The applications with their sessions, and the instructions for the cores that follow from their workers' entries.
+
+use crate::headers;
+use crate::inbox::Call;
+use crate::known::Sessions;
+use crate::options::AppOptions;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_link::{
+    Action, Application, Change, Code, End, Handle, Hello, Json, LinkError, Message, Messages, Namespace,
+    Parser, Refusal, Select, ServerEntry, SessionId, Transmit, WorkerEntry,
+};
+use stentor_ports::{
+    LinkApp, LinkBroadcast, LinkChange, LinkEntry, LinkInbox, LinkMessage, LinkMessages, LinkReport,
+    LinkSelect, LinkSelected, LinkSession, LinkSocket,
+};
+
+/// Bits of a link's number that count the links of one application. The upper bits are the application's.
+const LINK_BITS: u32 = 22;
+
+/// Instructions for the cores, in order.
+#[derive(Default)]
+struct Outbox {
+    /// The instructions of one link after the other.
+    groups: VecDeque<(u32, Vec<LinkEntry>)>,
+    /// `true` if the inbox of a core was full.
+    is_blocked: bool,
+}
+
+impl Outbox {
+    fn push(&mut self, link: u32, entry: LinkEntry) {
+        match self.groups.back_mut() {
+            Some((last, entries)) if *last == link => entries.push(entry),
+            _ => self.groups.push_back((link, vec![entry])),
+        }
+    }
+
+    fn flush(&mut self, inbox: &dyn LinkInbox) {
+        while let Some((link, entries)) = self.groups.front_mut() {
+            self.is_blocked = inbox.carry_out(*link, entries).is_err();
+            if self.is_blocked {
+                return;
+            }
+            self.groups.pop_front();
+        }
+    }
+
+    /// Bytes of the instructions that wait.
+    fn bytes(&self) -> usize {
+        self.groups.iter().flat_map(|(_, entries)| entries).map(LinkEntry::bytes).sum()
+    }
+}
+
+/// The applications, and the sessions of their clients.
+pub(crate) struct Applications {
+    names: Vec<Arc<str>>,
+    applications: Vec<Application>,
+    sessions: Sessions,
+    outbox: Outbox,
+    inbox: Arc<dyn LinkInbox>,
+    /// Number of links that have ended, of each application and in the order of [`ENDS`](crate::view::ENDS).
+    ends: Vec<[u64; 5]>,
+}
+
+fn id_of(session: LinkSession) -> SessionId {
+    SessionId(session.to_bits())
+}
+
+fn session_of(id: SessionId) -> LinkSession {
+    LinkSession::from_bits(id.0)
+}
+
+fn to_cores(messages: Messages) -> LinkMessages {
+    let each = |message| match message {
+        Message::Text(data) => LinkMessage::Text(data),
+        Message::Binary(data) => LinkMessage::Binary(data),
+    };
+    messages.into_iter().map(each).collect()
+}
+
+fn to_worker(messages: LinkMessages) -> Messages {
+    let each = |message| match message {
+        LinkMessage::Text(data) => Message::Text(data),
+        LinkMessage::Binary(data) => Message::Binary(data),
+    };
+    messages.into_iter().map(each).collect()
+}
+
+impl Applications {
+    pub(crate) fn new(options: &[AppOptions], inbox: Arc<dyn LinkInbox>) -> Self {
+        let application = |(app, options): (usize, &AppOptions)| {
+            // The numbers of all links of the node differ.
+            let first = fastrand::u32(1..1 << (LINK_BITS - 1));
+            Application::new(options.application, (app as u32) << LINK_BITS | first)
+        };
+        Self {
+            names: options.iter().map(|options| options.name.as_str().into()).collect(),
+            applications: options.iter().enumerate().map(application).collect(),
+            sessions: Sessions::default(),
+            outbox: Outbox::default(),
+            inbox,
+            ends: vec![[0; 5]; options.len()],
+        }
+    }
+
+    /// Number of applications.
+    pub(crate) fn len(&self) -> usize {
+        self.applications.len()
+    }
+
+    pub(crate) fn name_of(&self, app: usize) -> &Arc<str> {
+        &self.names[app]
+    }
+
+    pub(crate) fn ends(&self, app: usize) -> [u64; 5] {
+        self.ends[app]
+    }
+
+    pub(crate) fn get(&self, app: usize) -> &Application {
+        &self.applications[app]
+    }
+
+    /// Bytes that are held for sessions and workers.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let applications: usize = self.applications.iter().map(Application::held_bytes).sum();
+        applications + self.sessions.bytes() + self.outbox.bytes()
+    }
+
+    /// Number of STATE and RELEASED whose data exceeded the bound.
+    pub(crate) fn data_refused(&self) -> u64 {
+        self.sessions.data_refused
+    }
+
+    /// `true` while instructions wait for the inbox of a core.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.outbox.is_blocked
+    }
+
+    /// Gives the instructions to the cores.
+    pub(crate) fn flush(&mut self) {
+        self.outbox.flush(&*self.inbox);
+    }
+
+    /// Notifies the cores that the service takes reports again.
+    pub(crate) fn reports_have_space(&self) {
+        self.inbox.reports_have_space();
+    }
+
+    // Connections.
+
+    pub(crate) fn handle_hello(&mut self, app: usize, hello: Hello, now: Instant) -> Result<u32, Refusal> {
+        let (name, instance, is_known) = (hello.name.clone(), hello.instance.clone(), hello.link);
+        let result = self.applications[app].handle_hello(hello, now);
+        let app_name = &self.names[app];
+        match &result {
+            Ok(link) if is_known == Some(*link) => {
+                tracing::info!(app = %app_name, worker = name, link, "the connection of a worker is restored");
+            }
+            Ok(link) => tracing::info!(app = %app_name, worker = name, instance, link, "a worker is linked"),
+            Err(Refusal { code, message }) => {
+                let code = code.name();
+                tracing::warn!(app = %app_name, worker = name, code, message, "a worker was refused");
+            }
+        }
+        self.act(app, now);
+        result
+    }
+
+    pub(crate) fn handle_frame(&mut self, app: usize, link: u32, frame: Bytes, now: Instant) {
+        self.applications[app].handle_frame(link, frame, now);
+        self.act(app, now);
+    }
+
+    pub(crate) fn handle_heartbeat(&mut self, app: usize, link: u32, now: Instant) {
+        self.applications[app].handle_pong(link, now);
+    }
+
+    pub(crate) fn handle_violation(&mut self, app: usize, link: u32, error: LinkError, now: Instant) {
+        self.applications[app].handle_violation(link, error, now);
+        self.act(app, now);
+    }
+
+    pub(crate) fn handle_disconnect(&mut self, app: usize, link: u32, now: Instant) {
+        if self.applications[app].link(link).is_some_and(|link| !link.is_ended()) {
+            tracing::info!(app = %self.names[app], link, "the connection of a worker has ended");
+        }
+        self.applications[app].handle_disconnect(link, now);
+        self.act(app, now);
+    }
+
+    pub(crate) fn poll_transmit(&mut self, app: usize, link: u32, now: Instant) -> Option<Transmit> {
+        let transmit = self.applications[app].poll_transmit(link, now);
+        self.act(app, now);
+        transmit
+    }
+
+    pub(crate) fn rebalance(&mut self, app: usize, now: Instant) {
+        self.applications[app].rebalance(now);
+        self.act(app, now);
+    }
+
+    /// Checks what is due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        for app in 0..self.applications.len() {
+            if self.applications[app].poll_timeout().is_some_and(|at| at <= now) {
+                self.applications[app].handle_timeout(now);
+                self.act(app, now);
+            }
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.applications.iter().filter_map(Application::poll_timeout).min()
+    }
+
+    // Reports of the cores.
+
+    pub(crate) fn handle_call(&mut self, call: Call, now: Instant) {
+        match call {
+            Call::Report(session, LinkReport::Opened(app, handshake)) => {
+                let app = usize::from(app.0);
+                if app >= self.applications.len() {
+                    return self.outbox.push(0, LinkEntry::Refuse(session, Box::new(headers::refusal(None))));
+                }
+                let handshake = self.sessions.open(session, app, &handshake);
+                self.applications[app].handle_request(id_of(session), handshake, now);
+                self.act(app, now);
+            }
+            Call::Report(session, report) => {
+                let Some(known) = self.sessions.get(session) else { return };
+                let app = known.app;
+                self.handle_report(app, session, report, now);
+                self.act(app, now);
+            }
+            Call::Selected(selected) => self.handle_selected(&selected, now),
+        }
+    }
+
+    fn handle_report(&mut self, app: usize, session: LinkSession, report: LinkReport, now: Instant) {
+        let (application, id) = (&mut self.applications[app], id_of(session));
+        match report {
+            LinkReport::Opened(..) => {}
+            LinkReport::Messages(messages) => application.handle_message(id, to_worker(messages), now),
+            LinkReport::Confirm => application.confirm(id, now),
+            LinkReport::Upgraded(transport) => {
+                self.sessions.upgrade(session, transport);
+                application.handle_upgrade(id, transport.into(), now);
+            }
+            LinkReport::Closed { reason, description } => {
+                let description = description
+                    .and_then(|text| Json::new(serde_json::json!({ "message": text }).to_string()));
+                application.handle_closed(id, reason.name().into(), description, now);
+                self.sessions.close(session);
+            }
+            LinkReport::Receipt => application.write(id, |handle| ServerEntry::Receipt { handle }, now),
+            LinkReport::Pressure(is_on) => {
+                application.write(id, |handle| ServerEntry::Pressure { handle, is_on }, now);
+            }
+            LinkReport::Described(description) => {
+                if let Some(known) = self.sessions.get(session) {
+                    let resumed = known.resumed(&description);
+                    application.handle_description(id, Handle(description.request), resumed, now);
+                }
+            }
+        }
+    }
+
+    /// Notifies the workers, other than the one that asked for it, of changes to their sockets.
+    fn handle_selected(&mut self, selected: &LinkSelected, now: Instant) {
+        let app = usize::from(selected.app.0);
+        let Some(application) = self.applications.get_mut(app) else { return };
+        let mut by_link: BTreeMap<u32, Vec<Handle>> = BTreeMap::new();
+        for session in &selected.sessions {
+            if let Some((link, handle)) = application.known_by(id_of(*session))
+                && link != selected.link
+            {
+                by_link.entry(link).or_default().push(handle);
+            }
+        }
+        for (number, handles) in by_link {
+            let link = application.link(number);
+            let Some(namespace) = link.and_then(|link| link.namespace_index(&selected.namespace)) else {
+                continue;
+            };
+            let rooms = || selected.select.targets.clone();
+            let entry = match selected.select.change {
+                LinkChange::Join => {
+                    ServerEntry::Members { namespace, change: Change::Join, handles, rooms: rooms() }
+                }
+                LinkChange::Leave => {
+                    ServerEntry::Members { namespace, change: Change::Leave, handles, rooms: rooms() }
+                }
+                LinkChange::Disconnect { closes } => ServerEntry::Kick { namespace, closes, handles },
+            };
+            application.write_to_link(number, &entry, now);
+        }
+        self.act(app, now);
+    }
+
+    // Actions.
+
+    /// Carries out what an application wants.
+    fn act(&mut self, app: usize, now: Instant) {
+        while let Some(action) = self.applications[app].poll_action() {
+            self.carry_out(app, action, now);
+        }
+        while let Some((link, worker, end)) = self.applications[app].poll_end() {
+            let name = &self.names[app];
+            let (index, reason) = match end {
+                End::Done => (0, None),
+                End::Stopped => (1, None),
+                End::Lost => (2, None),
+                End::Hung => (3, None),
+                End::Failed(error) => (4, Some(error)),
+            };
+            self.ends[app][index] += 1;
+            match (end, reason) {
+                (End::Done | End::Stopped, _) => {
+                    tracing::info!(app = %name, %worker, link, "a worker has left")
+                }
+                (End::Lost, _) => {
+                    tracing::warn!(app = %name, %worker, link, "a worker is lost: its connection wasn't restored")
+                }
+                (_, None) => tracing::warn!(app = %name, %worker, link, "a worker is lost: it didn't answer"),
+                (_, Some(error)) => {
+                    let code = error.code().name();
+                    tracing::warn!(app = %name, %worker, link, code, %error, "a link was ended because of its worker");
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, app: usize, action: Action, now: Instant) {
+        let (link, entry) = match action {
+            Action::Accept(id, accept) => {
+                let link = self.owner_of(app, id);
+                let parser = self.applications[app].link(link).map_or(Parser::Json, |link| link.parser());
+                let acceptance = headers::acceptance(accept.as_ref(), parser);
+                (link, LinkEntry::Accept(session_of(id), Box::new(acceptance)))
+            }
+            Action::Refuse(id, refuse) => {
+                self.sessions.close(session_of(id));
+                (0, LinkEntry::Refuse(session_of(id), Box::new(headers::refusal(refuse.as_ref()))))
+            }
+            Action::Close(id, _) => (0, LinkEntry::Close { session: session_of(id), discards: true }),
+            Action::Pause(id) => (0, LinkEntry::Pause(session_of(id))),
+            Action::Continue(id) => (0, LinkEntry::Continue(session_of(id))),
+            Action::Handled(id) => (0, LinkEntry::Handled(session_of(id))),
+            Action::Describe(id, handle) => {
+                let session = session_of(id);
+                self.outbox.push(self.owner_of(app, id), LinkEntry::Own(session));
+                (0, LinkEntry::Describe { session, request: handle.0 })
+            }
+            Action::Session(link, id, entry) => {
+                match self.session_entry(app, link, session_of(id), entry, now) {
+                    Some(entry) => (link, entry),
+                    None => return,
+                }
+            }
+            Action::Namespace(link, entry) => match self.namespace_entry(app, link, entry, now) {
+                Some(entry) => (link, entry),
+                None => return,
+            },
+        };
+        self.outbox.push(link, entry);
+    }
+
+    /// Number of the link that has a session. 0: there is none.
+    fn owner_of(&self, app: usize, id: SessionId) -> u32 {
+        self.applications[app].owner_of(id).map_or(0, |(link, _)| link)
+    }
+
+    fn name(&self, app: usize, link: u32, namespace: Namespace) -> Option<Arc<str>> {
+        self.applications[app].link(link)?.namespace(namespace).cloned()
+    }
+
+    /// The instruction for the core of a session. `None`: there is none.
+    fn session_entry(
+        &mut self,
+        app: usize,
+        link: u32,
+        session: LinkSession,
+        entry: WorkerEntry,
+        now: Instant,
+    ) -> Option<LinkEntry> {
+        use WorkerEntry as E;
+        Some(match entry {
+            E::Send { flags, messages, .. } => LinkEntry::Send {
+                session,
+                is_volatile: flags.is_volatile,
+                is_compressed: !flags.is_uncompressed,
+                wants_receipt: flags.wants_receipt,
+                messages: to_cores(messages),
+            },
+            E::Close { discard, .. } => LinkEntry::Close { session, discards: discard },
+            E::Add { namespace, id, pid, rooms, state, .. } => {
+                let namespace = self.name(app, link, namespace)?;
+                self.sessions.add(session, &namespace, pid, state);
+                LinkEntry::Add { session, socket: Box::new(LinkSocket { namespace, id, rooms }) }
+            }
+            E::Del { namespace, .. } => {
+                let namespace = self.name(app, link, namespace)?;
+                self.sessions.delete(session, &namespace);
+                LinkEntry::Delete { session, namespace }
+            }
+            E::Join { namespace, rooms, .. } => {
+                LinkEntry::Join { session, namespace: self.name(app, link, namespace)?, rooms }
+            }
+            E::Leave { namespace, room, .. } => {
+                LinkEntry::Leave { session, namespace: self.name(app, link, namespace)?, room }
+            }
+            E::State { namespace, data, .. } | E::Released { namespace, data: Some(data), .. } => {
+                let namespace = self.name(app, link, namespace)?;
+                self.sessions.set_data(session, &namespace, data);
+                return None;
+            }
+            E::Restore { request, .. } => {
+                // Nothing is logged yet, so no socket can be recovered.
+                let socket = Json::new("null")?;
+                let entry = ServerEntry::Restored { request, socket };
+                self.applications[app].write_to_link(link, &entry, now);
+                return None;
+            }
+            _ => return None,
+        })
+    }
+
+    /// The instruction for all cores. `None`: there is none.
+    fn namespace_entry(
+        &mut self,
+        app: usize,
+        link: u32,
+        entry: WorkerEntry,
+        now: Instant,
+    ) -> Option<LinkEntry> {
+        let number = LinkApp(app as u16);
+        match entry {
+            WorkerEntry::Broadcast { namespace, broadcast } => {
+                let broadcast = LinkBroadcast {
+                    rooms: broadcast.rooms,
+                    except: broadcast.except,
+                    is_local: broadcast.is_local,
+                    is_volatile: broadcast.is_volatile,
+                    is_compressed: !broadcast.is_uncompressed,
+                    messages: to_cores(broadcast.messages),
+                };
+                Some(LinkEntry::Broadcast(number, self.name(app, link, namespace)?, Arc::new(broadcast)))
+            }
+            WorkerEntry::Select { namespace, select } => {
+                let Select { change, flags, rooms, except, targets } = select;
+                let change = match change {
+                    Change::Join => LinkChange::Join,
+                    Change::Leave => LinkChange::Leave,
+                    Change::Disconnect => LinkChange::Disconnect { closes: flags.closes },
+                };
+                let select = LinkSelect { change, is_local: flags.is_local, rooms, except, targets };
+                Some(LinkEntry::Select(number, self.name(app, link, namespace)?, Arc::new(select)))
+            }
+            WorkerEntry::Relay { namespace, link: to, body, messages } => {
+                self.relay(app, (link, namespace), to, &body, &messages, now);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Passes a request or an answer on to another worker, or, with `to` = 0, to all others that take sessions.
+    fn relay(
+        &mut self,
+        app: usize,
+        (from, namespace): (u32, Namespace),
+        to: u32,
+        body: &Json,
+        messages: &Messages,
+        now: Instant,
+    ) {
+        let Some(name) = self.name(app, from, namespace) else { return };
+        let application = &mut self.applications[app];
+        let receives = |number: u32, takes_sessions: bool| match to {
+            0 => number != from && takes_sessions,
+            to => number == to,
+        };
+        let receivers: Vec<_> = application
+            .links()
+            .filter(|link| receives(link.number(), link.takes_sessions()))
+            .map(|link| (link.number(), link.namespace_index(&name)))
+            .collect();
+        for (number, index) in receivers {
+            let entry = match index {
+                Some(namespace) => ServerEntry::Relayed {
+                    namespace,
+                    link: from,
+                    body: body.clone(),
+                    messages: messages.clone(),
+                },
+                None => {
+                    let Some(body) = no_part(body).filter(|_| to == 0) else { continue };
+                    let entry =
+                        ServerEntry::Relayed { namespace, link: number, body, messages: Messages::new() };
+                    application.write_to_link(from, &entry, now);
+                    continue;
+                }
+            };
+            application.write_to_link(number, &entry, now);
+        }
+    }
+}
+
+/// The answer for a worker that hasn't the namespace of a request. `None`: no answer is expected.
+fn no_part(body: &Json) -> Option<Json> {
+    #[derive(Deserialize)]
+    struct Request<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    let Request { id } = serde_json::from_str(body.as_str()).ok()?;
+    Json::new(format!(r#"{{"k":"none","id":{}}}"#, id.get()))
+}
+
+/// The reason why a connection without a link ends.
+pub(crate) fn without_hello() -> Refusal {
+    Refusal::new(Code::Protocol, "HELLO didn't arrive in time")
+}

@@ -1,0 +1,175 @@
+//! Calls for the service: reports of the cores, and connections of the admin port.
+//!
+//! **Invariant.** A call of a core takes a lock that the service holds only to take all calls at once.
+
+use crate::connection::Io;
+use crate::known::handshake_bytes;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use stentor_ports::{Charge, Class, Ledger, LinkReport, LinkSelected, LinkSession, LinkSink};
+
+/// Above this number of bytes, the inbox refuses requests and messages of clients.
+const BYTES_MAX: usize = 8 << 20;
+
+/// A call of a core.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Report(LinkSession, LinkReport),
+    Selected(LinkSelected),
+}
+
+/// A connection of a worker that hasn't sent HELLO.
+pub(crate) struct Joining {
+    /// The number of the application.
+    pub(crate) app: usize,
+    pub(crate) io: Box<dyn Io>,
+    pub(crate) counted: Counted,
+}
+
+/// Counts a connection until it is dropped.
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    /// Counts one more. `None` if there are `count_max` already.
+    pub(crate) fn new(count: &Arc<AtomicUsize>, count_max: usize) -> Option<Self> {
+        let counted = Self(count.clone());
+        (count.fetch_add(1, Ordering::Relaxed) < count_max).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Calls since the service took the last ones.
+#[derive(Default)]
+pub(crate) struct Calls {
+    pub(crate) calls: VecDeque<Call>,
+    /// Connections of workers.
+    pub(crate) connections: Vec<Joining>,
+    /// Application whose sessions are distributed evenly among its workers.
+    pub(crate) rebalance: Vec<usize>,
+    /// `true` if an inbox of a core has space again.
+    pub(crate) has_space: bool,
+    /// `true` if the service ends.
+    pub(crate) is_stopped: bool,
+    /// `true` if there is no service any more: calls are dropped.
+    is_closed: bool,
+    /// `true` if a call was refused: its core waits for [`stentor_ports::LinkInbox::reports_have_space`].
+    pub(crate) has_refused: bool,
+    bytes: usize,
+    waker: Option<Waker>,
+}
+
+/// The inbox of the service.
+pub(crate) struct Inbox {
+    calls: Mutex<Calls>,
+    charge: Charge,
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+fn bytes_of(call: &Call) -> usize {
+    size_of::<Call>()
+        + match call {
+            Call::Report(_, LinkReport::Messages(messages)) => {
+                messages.iter().map(|message| size_of_val(message) + message.data().len()).sum()
+            }
+            Call::Report(_, LinkReport::Opened(_, handshake)) => handshake_bytes(handshake),
+            Call::Report(_, LinkReport::Described(description)) => {
+                let rooms = description.sockets.iter().flat_map(|socket| &socket.rooms);
+                rooms.map(|room| size_of_val(room) + room.len()).sum()
+            }
+            Call::Report(..) => 0,
+            Call::Selected(selected) => size_of_val(&*selected.sessions),
+        }
+}
+
+impl Inbox {
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { calls: Mutex::default(), charge: Charge::new(ledger, Class::Link) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the calls, and wakes the service.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Calls) -> T) -> T {
+        let mut calls = self.lock();
+        let result = change(&mut calls);
+        let waker = calls.waker.take();
+        drop(calls);
+        // The service sleeps if its waker is there.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        result
+    }
+
+    fn push(&self, call: Call) {
+        let bytes = bytes_of(&call);
+        self.change(|calls| {
+            if !calls.is_closed {
+                self.charge.add(bytes);
+                calls.bytes += bytes;
+                calls.calls.push_back(call);
+            }
+        });
+    }
+
+    /// Drops all calls from now on.
+    pub(crate) fn close(&self) {
+        self.take();
+        self.lock().is_closed = true;
+    }
+
+    /// Takes all calls.
+    pub(crate) fn take(&self) -> Calls {
+        let taken = std::mem::take(&mut *self.lock());
+        self.charge.subtract(taken.bytes);
+        taken
+    }
+
+    /// Registers the service to be woken by the next call. Returns `false` if there are calls already.
+    pub(crate) fn register(&self, waker: &Waker) -> bool {
+        let mut calls = self.lock();
+        let is_empty = calls.calls.is_empty()
+            && calls.connections.is_empty()
+            && calls.rebalance.is_empty()
+            && !(calls.has_space || calls.is_stopped || calls.has_refused);
+        calls.waker = is_empty.then(|| waker.clone());
+        is_empty
+    }
+}
+
+impl LinkSink for Inbox {
+    fn report(&self, session: LinkSession, report: LinkReport) -> Result<(), LinkReport> {
+        if let LinkReport::Opened(..) | LinkReport::Messages(_) = report {
+            let mut calls = self.lock();
+            if calls.bytes > BYTES_MAX {
+                calls.has_refused = true;
+                return Err(report);
+            }
+        }
+        self.push(Call::Report(session, report));
+        Ok(())
+    }
+
+    fn report_selected(&self, selected: LinkSelected) {
+        self.push(Call::Selected(selected));
+    }
+
+    fn space(&self) {
+        self.change(|calls| calls.has_space = true);
+    }
+}

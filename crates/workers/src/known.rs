@@ -1,0 +1,356 @@
+//! Handshake and sockets of each session, for OPEN and for the worker that resumes the session.
+//!
+//! The data plane has the sockets' ids and rooms. This table has the rest.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+use stentor_link::Json;
+use stentor_ports::{LinkDescription, LinkHandshake, LinkHeaders, LinkSession};
+
+/// Maximum size of a socket's `data` in bytes.
+const DATA_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes that a session or a socket needs beside its texts.
+const ENTRY_BYTES: usize = 128;
+
+/// Headers of which Node keeps the first value (`http.IncomingMessage.headers`).
+const SINGLE_HEADERS: [&str; 19] = [
+    "age",
+    "authorization",
+    "content-length",
+    "content-type",
+    "etag",
+    "expires",
+    "from",
+    "host",
+    "if-modified-since",
+    "if-unmodified-since",
+    "last-modified",
+    "location",
+    "max-forwards",
+    "proxy-authorization",
+    "referer",
+    "retry-after",
+    "server",
+    "set-cookie",
+    "user-agent",
+];
+
+/// Approximate size of a handshake.
+pub(crate) fn handshake_bytes(handshake: &LinkHandshake) -> usize {
+    let pairs = handshake.headers.iter().chain(&handshake.query);
+    size_of::<LinkHandshake>()
+        + handshake.url.len()
+        + pairs.map(|pair| size_of_val(pair) + pair.0.len() + pair.1.len()).sum::<usize>()
+}
+
+/// The headers of a request as Node has them: lower case, repeated ones joined.
+fn joined(headers: &LinkHeaders) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, value) in headers {
+        let name = name.to_ascii_lowercase();
+        match all.get_mut(&name) {
+            Some(Value::String(_)) if SINGLE_HEADERS.contains(&&*name) => {}
+            Some(Value::String(text)) => {
+                text.push_str(if name == "cookie" { "; " } else { ", " });
+                text.push_str(value);
+            }
+            _ => _ = all.insert(name, Value::from(&**value)),
+        }
+    }
+    all
+}
+
+/// The parameters of a query as Node has them: the values of a repeated one are a list.
+fn listed(query: &LinkHeaders) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, value) in query {
+        let value = Value::from(&**value);
+        match all.get_mut(&**name) {
+            None => _ = all.insert((**name).to_owned(), value),
+            Some(Value::Array(list)) => list.push(value),
+            Some(first) => *first = Value::Array(vec![first.take(), value]),
+        }
+    }
+    all
+}
+
+/// A socket of a session.
+struct Socket {
+    namespace: Arc<str>,
+    pid: Box<str>,
+    /// The object `{auth, time, issued}`.
+    state: Json,
+    data: Option<Json>,
+}
+
+impl Socket {
+    fn bytes(&self) -> usize {
+        let data = self.data.as_ref().map_or(0, |data| data.as_str().len());
+        ENTRY_BYTES + self.pid.len() + self.state.as_str().len() + data
+    }
+}
+
+/// A session of an application.
+pub(crate) struct Known {
+    /// Number of the application.
+    pub(crate) app: usize,
+    /// The handshake as a JSON object without `transport` and without the brace at its end.
+    handshake: Box<str>,
+    transport: &'static str,
+    sockets: Vec<Socket>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Handshake<'a> {
+    sid: &'a str,
+    protocol: u8,
+    method: &'a str,
+    url: &'a str,
+    http_version: &'a str,
+    headers: Map<String, Value>,
+    query: Map<String, Value>,
+    address: &'a str,
+    port: u16,
+    local_address: &'a str,
+    local_port: u16,
+    encrypted: bool,
+}
+
+#[derive(Serialize)]
+struct Resumed<'a> {
+    nsp: &'a str,
+    id: &'a str,
+    pid: &'a str,
+    rooms: &'a [Box<str>],
+    data: &'a RawValue,
+    #[serde(flatten)]
+    state: Map<String, Value>,
+}
+
+impl Known {
+    fn new(app: usize, handshake: &LinkHandshake) -> Self {
+        let mut text = to_text(&Handshake {
+            sid: &handshake.sid,
+            protocol: handshake.protocol,
+            method: &handshake.method,
+            url: &handshake.url,
+            http_version: handshake.http_version,
+            headers: joined(&handshake.headers),
+            query: listed(&handshake.query),
+            address: &handshake.address,
+            port: handshake.port,
+            local_address: &handshake.local_address,
+            local_port: handshake.local_port,
+            encrypted: handshake.encrypted,
+        });
+        text.pop();
+        Self { app, handshake: text.into(), transport: handshake.transport, sockets: Vec::new() }
+    }
+
+    /// The handshake for OPEN.
+    pub(crate) fn handshake(&self) -> Json {
+        json(format!(r#"{},"transport":"{}"}}"#, self.handshake, self.transport))
+    }
+
+    /// The text of RESUME.
+    pub(crate) fn resumed(&self, description: &LinkDescription) -> Json {
+        let empty = RawValue::from_string("{}".into()).unwrap_or_default();
+        let null = Json::new("null");
+        let sockets = description.sockets.iter().map(|socket| {
+            let known = self.sockets.iter().find(|known| known.namespace == socket.namespace);
+            let state = known.map(|known| &known.state).or(null.as_ref());
+            let state = state.and_then(|state| serde_json::from_str(state.as_str()).ok());
+            let data = known.and_then(|known| known.data.as_ref());
+            let data = data.and_then(|data| serde_json::from_str::<&RawValue>(data.as_str()).ok());
+            Resumed {
+                nsp: &socket.namespace,
+                id: &socket.id,
+                pid: known.map_or("", |known| &known.pid),
+                rooms: &socket.rooms,
+                data: data.unwrap_or(&empty),
+                state: state.unwrap_or_default(),
+            }
+        });
+        let sockets = to_text(&sockets.collect::<Vec<_>>());
+        let (transport, upgraded) = (self.transport, description.upgraded);
+        json(format!(
+            r#"{},"transport":"{transport}","upgraded":{upgraded},"sockets":{sockets}}}"#,
+            self.handshake
+        ))
+    }
+
+    pub(crate) fn upgrade(&mut self, transport: &'static str) {
+        self.transport = transport;
+    }
+
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.handshake.len() + self.sockets.iter().map(Socket::bytes).sum::<usize>()
+    }
+}
+
+/// Writes a value whose maps have texts as keys.
+fn to_text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn json(text: String) -> Json {
+    Json::new(text).expect("serde writes JSON")
+}
+
+/// The sessions of all applications.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    known: HashMap<LinkSession, Known>,
+    bytes: usize,
+    /// Number of STATE and RELEASED whose data exceeded the bound.
+    pub(crate) data_refused: u64,
+}
+
+impl Sessions {
+    /// Adds a session. Returns the handshake for OPEN.
+    pub(crate) fn open(&mut self, session: LinkSession, app: usize, handshake: &LinkHandshake) -> Json {
+        let known = Known::new(app, handshake);
+        let text = known.handshake();
+        self.bytes += known.bytes();
+        self.known.insert(session, known);
+        text
+    }
+
+    pub(crate) fn get(&self, session: LinkSession) -> Option<&Known> {
+        self.known.get(&session)
+    }
+
+    pub(crate) fn upgrade(&mut self, session: LinkSession, transport: &'static str) {
+        if let Some(known) = self.known.get_mut(&session) {
+            known.upgrade(transport);
+        }
+    }
+
+    /// Forgets a session.
+    pub(crate) fn close(&mut self, session: LinkSession) {
+        if let Some(known) = self.known.remove(&session) {
+            self.bytes -= known.bytes();
+        }
+    }
+
+    /// Adds a socket. A socket that is added again keeps its data.
+    pub(crate) fn add(&mut self, session: LinkSession, namespace: &Arc<str>, pid: Box<str>, state: Json) {
+        self.change(session, |sockets, _| {
+            let found = sockets.iter_mut().find(|socket| socket.namespace == *namespace);
+            match found {
+                Some(socket) => (socket.pid, socket.state) = (pid, state),
+                None => sockets.push(Socket { namespace: namespace.clone(), pid, state, data: None }),
+            }
+        });
+    }
+
+    /// Removes a socket.
+    pub(crate) fn delete(&mut self, session: LinkSession, namespace: &str) {
+        self.change(session, |sockets, _| sockets.retain(|socket| *socket.namespace != *namespace));
+    }
+
+    /// Keeps the data of a socket, unless they are too large.
+    pub(crate) fn set_data(&mut self, session: LinkSession, namespace: &str, data: Json) {
+        self.change(session, |sockets, refused| {
+            let found = sockets.iter_mut().find(|socket| *socket.namespace == *namespace);
+            match found {
+                Some(_) if data.as_str().len() > DATA_BYTES_MAX => *refused += 1,
+                Some(socket) => socket.data = Some(data),
+                None => {}
+            }
+        });
+    }
+
+    fn change(&mut self, session: LinkSession, change: impl FnOnce(&mut Vec<Socket>, &mut u64)) {
+        if let Some(known) = self.known.get_mut(&session) {
+            self.bytes -= known.bytes();
+            change(&mut known.sockets, &mut self.data_refused);
+            self.bytes += known.bytes();
+        }
+    }
+
+    /// Bytes that the table holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stentor_ports::LinkSocket;
+
+    fn pairs(pairs: &[(&str, &str)]) -> LinkHeaders {
+        pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    }
+
+    fn handshake() -> LinkHandshake {
+        LinkHandshake {
+            sid: "s".into(),
+            protocol: 4,
+            transport: "polling",
+            method: "GET".into(),
+            url: "/socket.io/?EIO=4&a=1&a=2".into(),
+            http_version: "1.1",
+            headers: pairs(&[
+                ("Host", "a"),
+                ("host", "b"),
+                ("Cookie", "c=1"),
+                ("cookie", "d=\"2\""),
+                ("X-A", "1"),
+                ("x-a", "2"),
+            ]),
+            query: pairs(&[("EIO", "4"), ("a", "1"), ("a", "2"), ("a", "3")]),
+            address: "127.0.0.1".into(),
+            port: 5000,
+            local_address: "::1".into(),
+            local_port: 8000,
+            encrypted: false,
+        }
+    }
+
+    const COMMON: &str = r#"{"sid":"s","protocol":4,"method":"GET","url":"/socket.io/?EIO=4&a=1&a=2","httpVersion":"1.1","headers":{"cookie":"c=1; d=\"2\"","host":"a","x-a":"1, 2"},"query":{"EIO":"4","a":["1","2","3"]},"address":"127.0.0.1","port":5000,"localAddress":"::1","localPort":8000,"encrypted":false,"#;
+
+    #[test]
+    fn a_worker_learns_the_request_as_node_has_it() {
+        let mut sessions = Sessions::default();
+        let open = sessions.open(LinkSession::from_bits(1), 0, &handshake());
+        assert_eq!(open.as_str(), format!(r#"{COMMON}"transport":"polling"}}"#));
+    }
+
+    #[test]
+    fn a_session_is_resumed_with_its_sockets_and_their_data() {
+        let (mut sessions, id) = (Sessions::default(), LinkSession::from_bits(1));
+        sessions.open(id, 0, &handshake());
+        let json = |text: &str| Json::new(text).unwrap();
+        sessions.add(id, &"/".into(), "p".into(), json(r#"{"auth":{"t":1},"time":"now","issued":5}"#));
+        sessions.add(id, &"/b".into(), "".into(), json("[]"));
+        sessions.add(id, &"/c".into(), "".into(), json("{}"));
+        sessions.set_data(id, "/", json(r#"{ "a": 1.0 }"#));
+        sessions.set_data(id, "/", json(&format!("\"{}\"", ".".repeat(DATA_BYTES_MAX))));
+        sessions.add(id, &"/".into(), "q".into(), json(r#"{"auth":null}"#));
+        sessions.delete(id, "/c");
+        sessions.upgrade(id, "websocket");
+        let socket = |namespace: &str, rooms: &[&str]| LinkSocket {
+            namespace: namespace.into(),
+            id: "i".into(),
+            rooms: rooms.iter().map(|room| (*room).into()).collect(),
+        };
+        let sockets = vec![socket("/", &["i", "r"]), socket("/b", &[])];
+        let description = LinkDescription { request: 7, upgraded: true, sockets };
+        let resumed = sessions.get(id).unwrap().resumed(&description);
+        let expect = format!(
+            r#"{COMMON}"transport":"websocket","upgraded":true,"sockets":[{{"nsp":"/","id":"i","pid":"q","rooms":["i","r"],"data":{{ "a": 1.0 }},"auth":null}},{{"nsp":"/b","id":"i","pid":"","rooms":[],"data":{{}}}}]}}"#
+        );
+        assert_eq!(resumed.as_str(), expect);
+        assert_eq!(sessions.data_refused, 1);
+        assert!(sessions.bytes() > 0);
+        sessions.close(id);
+        assert_eq!(sessions.bytes(), 0);
+    }
+}

@@ -1,0 +1,42 @@
+//! The service of the application link: the connections of workers on tokio, and the sessions that the workers have.
+//!
+//! ```text
+//!  admin port ── accept, connect ──► connections ── frames ──► link::Application
+//!                                        one task               │ actions    ▲
+//!                                                               ▼            │ reports
+//!                                              ports::LinkInbox, the cores ──┘
+//! ```
+//!
+//! [`Workers`] is the handle: the admin port gives it connections of workers, the cores report to it, and it has the metrics. [`Service`] is
+//! the task: it has the applications, the connections and the sessions. `stentor_link` documents the protocol.
+//!
+//! A turn of the task takes the calls of the cores, reads at most [`TURN_BYTES`] from each connection, carries out what follows, and then
+//! writes at most one buffer per connection. So a frame has the entries of a whole turn.
+//!
+//! - `connection`: frames on a WebSocket.
+//! - `handshake`: the request of a worker.
+//! - `inbox`: calls of the cores, and connections of the admin port.
+//! - `known`: handshake and sockets of each session, for the worker that resumes it.
+//! - `headers`: the JSON of ACCEPT and REFUSE.
+//! - `application`: an application's links, and instructions for the cores.
+//! - `service`: the turns.
+//! - `view`: metrics, and the list of links.
+//!
+//! **Invariant.** Everything that waits is bounded and charged to the ledger (class `link`). While the inbox of a core is full, no frame is
+//! read.
+
+mod application;
+mod connection;
+mod handshake;
+mod headers;
+mod inbox;
+mod known;
+mod options;
+mod service;
+mod view;
+
+pub use connection::Io;
+pub use handshake::{Accepted, LinkRequest, Refused};
+pub use options::{APPS_MAX, AppOptions, Token};
+pub use service::{Service, TURN_BYTES, Workers};
+pub use view::{LinkInfo, LinkState, sample_metrics};

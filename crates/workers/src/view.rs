@@ -1,0 +1,305 @@
+//! What operators see: the links, and metrics.
+
+use crate::application::Applications;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stentor_link::{Link, Stats};
+use stentor_ports::{Histogram, Metric, MetricKind, MetricSource};
+
+/// The state of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkState {
+    /// The worker takes sessions.
+    Up,
+    /// The worker hands its sessions over.
+    Draining,
+    /// The connection is broken, and may be restored.
+    Lost,
+    /// The link has ended, and its connection closes.
+    Ended,
+}
+
+impl LinkState {
+    /// The state in metrics and in the admin API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Draining => "draining",
+            Self::Lost => "lost",
+            Self::Ended => "ended",
+        }
+    }
+
+    fn of(link: &Link) -> Self {
+        match link {
+            link if link.is_ended() => Self::Ended,
+            link if link.is_lost() => Self::Lost,
+            link if link.is_draining() => Self::Draining,
+            _ => Self::Up,
+        }
+    }
+}
+
+/// A link, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// Name of the application.
+    pub app: Arc<str>,
+    /// Number of the link.
+    pub link: u32,
+    /// Name of the worker.
+    pub worker: Arc<str>,
+    /// Id of the worker's process.
+    pub instance: Arc<str>,
+    /// The state.
+    pub state: LinkState,
+    /// Policy for messages that the worker hasn't acknowledged when it crashes.
+    pub on_crash: &'static str,
+    /// Sessions of the worker.
+    pub sessions: usize,
+    /// Bytes that the worker hasn't acknowledged.
+    pub unacknowledged_bytes: usize,
+}
+
+/// An application.
+#[derive(Default)]
+struct AppView {
+    name: Arc<str>,
+    links: Vec<LinkInfo>,
+    requests: usize,
+    waiting: usize,
+    queued_bytes: usize,
+    stats: Stats,
+    ends: [u64; 5],
+}
+
+#[derive(Default)]
+struct State {
+    apps: Vec<AppView>,
+    data_refused: u64,
+    /// Number of workers that were refused, by the code of ERROR.
+    refused: BTreeMap<&'static str, u64>,
+}
+
+/// The last view of the service.
+#[derive(Default)]
+pub(crate) struct View(Mutex<State>);
+
+/// Names of the ends of links, in the order of [`Applications::ends`].
+pub(crate) const ENDS: [&str; 5] = ["done", "stopped", "lost", "hung", "failed"];
+
+impl View {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a worker that was refused.
+    pub(crate) fn count_refused(&self, code: &'static str) {
+        *self.lock().refused.entry(code).or_default() += 1;
+    }
+
+    /// Takes over the state after a turn. Texts are copied only for new links.
+    pub(crate) fn update(&self, applications: &Applications) {
+        let mut state = self.lock();
+        state.data_refused = applications.data_refused();
+        state.apps.resize_with(applications.len(), AppView::default);
+        for (app, view) in state.apps.iter_mut().enumerate() {
+            let application = applications.get(app);
+            view.requests = application.requests();
+            view.waiting = application.waiting();
+            view.queued_bytes = application.queued_bytes();
+            view.stats = application.stats();
+            view.ends = applications.ends(app);
+            view.name = applications.name_of(app).clone();
+            let mut former = std::mem::take(&mut view.links).into_iter().peekable();
+            for link in application.links() {
+                let number = link.number();
+                while former.next_if(|info| info.link < number).is_some() {}
+                let mut info = former.next_if(|info| info.link == number).unwrap_or_else(|| LinkInfo {
+                    app: view.name.clone(),
+                    link: number,
+                    worker: link.name().into(),
+                    instance: link.instance().into(),
+                    state: LinkState::Up,
+                    on_crash: link.on_crash().name(),
+                    sessions: 0,
+                    unacknowledged_bytes: 0,
+                });
+                info.state = LinkState::of(link);
+                info.sessions = application.sessions_of(number);
+                info.unacknowledged_bytes = link.unacknowledged_bytes();
+                view.links.push(info);
+            }
+        }
+    }
+
+    /// All links, by application and number.
+    pub(crate) fn links(&self) -> Vec<LinkInfo> {
+        self.lock().apps.iter().flat_map(|app| app.links.iter().cloned()).collect()
+    }
+}
+
+type Samples = Vec<(Vec<(&'static str, String)>, u64)>;
+
+fn metric(kind: MetricKind, name: &'static str, help: &'static str, samples: Samples) -> Metric {
+    Metric { name, help, kind, samples }
+}
+
+impl State {
+    /// A value of each application.
+    fn by_app(&self, value: impl Fn(&AppView) -> u64) -> Samples {
+        self.apps.iter().map(|app| (vec![("app", app.name.to_string())], value(app))).collect()
+    }
+
+    /// Several values of each application, by another label.
+    fn by_label<const N: usize>(
+        &self,
+        label: &'static str,
+        values: impl Fn(&AppView) -> [(&'static str, u64); N],
+    ) -> Samples {
+        let samples = self.apps.iter().flat_map(|app| {
+            let of = |(text, value): (&str, u64)| {
+                (vec![("app", app.name.to_string()), (label, text.to_owned())], value)
+            };
+            values(app).map(of)
+        });
+        samples.collect()
+    }
+
+    /// A value of each worker. Links of workers with the same name count together.
+    fn by_worker(&self, value: impl Fn(&LinkInfo) -> usize) -> Samples {
+        let mut all: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for link in self.apps.iter().flat_map(|app| &app.links) {
+            *all.entry((&link.app, &link.worker)).or_default() += value(link) as u64;
+        }
+        let sample = |((app, worker), value): ((&str, &str), u64)| {
+            (vec![("app", app.to_owned()), ("worker", worker.to_owned())], value)
+        };
+        all.into_iter().map(sample).collect()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        use MetricKind::{Counter, Gauge};
+        let states = |app: &AppView| {
+            let count = |state| app.links.iter().filter(|link| link.state == state).count() as u64;
+            [LinkState::Up, LinkState::Draining, LinkState::Lost].map(|state| (state.name(), count(state)))
+        };
+        let ends = |app: &AppView| std::array::from_fn::<_, 5, _>(|n| (ENDS[n], app.ends[n]));
+        let refused = self.refused.iter();
+        let refused = refused.map(|(code, count)| (vec![("code", (*code).to_owned())], *count)).collect();
+        vec![
+            metric(
+                Gauge,
+                "link_workers",
+                "Links of workers, by application and state",
+                self.by_label("state", states),
+            ),
+            metric(Gauge, "link_sessions", "Sessions of each worker", self.by_worker(|link| link.sessions)),
+            metric(
+                Gauge,
+                "link_unacknowledged_bytes",
+                "Bytes that each worker hasn't acknowledged; its messages wait above 256 KiB",
+                self.by_worker(|link| link.unacknowledged_bytes),
+            ),
+            metric(
+                Gauge,
+                "link_requests",
+                "Clients' requests that wait for a worker or its answer, by application",
+                self.by_app(|app| app.requests as u64),
+            ),
+            metric(
+                Gauge,
+                "link_waiting_sessions",
+                "Sessions and requests without a worker, by application",
+                self.by_app(|app| app.waiting as u64),
+            ),
+            metric(
+                Gauge,
+                "link_queued_bytes",
+                "Size of clients' messages that wait for workers, by application",
+                self.by_app(|app| app.queued_bytes as u64),
+            ),
+            metric(
+                Counter,
+                "link_requests_refused",
+                "Clients' requests refused with 503, because no worker took them in time or too many waited, by application",
+                self.by_app(|app| app.stats.requests_refused),
+            ),
+            metric(
+                Counter,
+                "link_sessions_resumed",
+                "Sessions that another worker has resumed, by application",
+                self.by_app(|app| app.stats.sessions_resumed),
+            ),
+            metric(
+                Counter,
+                "link_sessions_moved",
+                "Sessions that were moved from a running worker, by application",
+                self.by_app(|app| app.stats.sessions_moved),
+            ),
+            metric(
+                Counter,
+                "link_sessions_lost",
+                "Sessions closed because their worker crashed (on_crash = disconnect) or no worker took them in time, by application and reason",
+                self.by_label("reason", |app| {
+                    [("crash", app.stats.sessions_crashed), ("no_worker", app.stats.sessions_without_worker)]
+                }),
+            ),
+            metric(
+                Counter,
+                "link_crash_messages",
+                "Messages that a crashed worker hadn't acknowledged and that were redelivered or dropped, by application and policy",
+                self.by_label("policy", |app| {
+                    [("redeliver", app.stats.messages_redelivered), ("drop", app.stats.messages_dropped)]
+                }),
+            ),
+            metric(
+                Counter,
+                "link_ends",
+                "Links that have ended, by application and end",
+                self.by_label("end", ends),
+            ),
+            metric(
+                Counter,
+                "link_data_refused",
+                "Values of socket.data that exceeded 64 KiB, and so weren't kept for other workers",
+                vec![(Vec::new(), self.data_refused)],
+            ),
+            metric(
+                Counter,
+                "link_workers_refused",
+                "Connections of workers that were refused, by code",
+                refused,
+            ),
+        ]
+    }
+}
+
+impl MetricSource for View {
+    fn metrics(&self) -> Vec<Metric> {
+        self.lock().metrics()
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        Vec::new()
+    }
+}
+
+/// A source with a sample of each metric, for the reference.
+pub fn sample_metrics() -> Arc<dyn MetricSource> {
+    let name: Arc<str> = "any".into();
+    let link = LinkInfo {
+        app: name.clone(),
+        link: 1,
+        worker: "any".into(),
+        instance: "any".into(),
+        state: LinkState::Up,
+        on_crash: "disconnect",
+        sessions: 0,
+        unacknowledged_bytes: 0,
+    };
+    let app = AppView { name, links: vec![link], ..AppView::default() };
+    let codes = stentor_link::Code::ALL.map(|code| (code.name(), 0));
+    let state = State { apps: vec![app], data_refused: 0, refused: codes.into() };
+    Arc::new(View(Mutex::new(state)))
+}

@@ -1,0 +1,107 @@
+//! Connections of workers: refusals, violations, heartbeats.
+
+use crate::rig::{Rig, now};
+use std::time::Duration;
+use stentor_link::{ApplicationOptions, ServerEntry, WorkerEntry};
+use stentor_wire::ws::Opcode;
+use stentor_workers::{AppOptions, LinkState};
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_refused_learns_why() {
+    let application = ApplicationOptions { workers_max: 1, ..ApplicationOptions::default() };
+    let rig = Rig::with(AppOptions { application, ..AppOptions::default() });
+    let check = async |query: &str, token: Option<&str>, fields: &str, expect: &str| {
+        let mut worker = rig.connect(query, token).await;
+        worker.hello("x", None, fields).await;
+        assert_eq!(worker.error().await, expect);
+        assert_eq!(worker.closed, Some(1008));
+    };
+    let message = "the token of the application, or the admin token, is missing or wrong";
+    let expect = format!(r#"{{"code":"token","message":"{message}"}}"#);
+    check("app=shop", None, "", &expect).await;
+    check("app=shop", Some("wrong"), "", &expect).await;
+    let expect = r#"{"code":"app_unknown","message":"there is no [[links]] with the app \"none\""}"#;
+    check("app=none", None, "", expect).await;
+    let expect =
+        r#"{"code":"app_unknown","message":"there are several [[links]]; name one: /link/v1?app=NAME"}"#;
+    check("", None, "", expect).await;
+    let expect = r#"{"code":"version","message":"the worker speaks the versions [2]; the server speaks 1"}"#;
+    check("app=chat", None, r#","v":[2]"#, expect).await;
+    let (_first, _) = rig.start("first").await;
+    let expect = r#"{"code":"too_many_workers","message":"the application has 1 workers already"}"#;
+    check("app=chat", None, "", expect).await;
+    assert_eq!(rig.metric("link_workers_refused", &["token"]), 2);
+    assert_eq!(rig.metric("link_workers_refused", &[]), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_message_is_hello_and_comes_in_time() {
+    let rig = Rig::new();
+    let mut worker = rig.connect("app=chat", None).await;
+    let begun = now();
+    assert_eq!(worker.error().await, r#"{"code":"protocol","message":"HELLO didn't arrive in time"}"#);
+    assert_eq!(now() - begun, Duration::from_secs(10));
+    let mut worker = rig.connect("app=chat", None).await;
+    worker.message(Opcode::Text, b"hello").await;
+    let expect = r#"{"code":"protocol","message":"a message is a text; frames are binary messages"}"#;
+    assert_eq!(worker.error().await, expect);
+    let mut worker = rig.connect("app=chat", None).await;
+    worker.message(Opcode::Binary, b"hello").await;
+    let expect = r#"{"code":"protocol","message":"the frame ends within its header"}"#;
+    assert_eq!(worker.error().await, expect);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_violation_ends_the_link() {
+    let check = async |opcode: Opcode, payload: &[u8], expect: &str| {
+        let rig = Rig::new();
+        let (mut worker, _) = rig.start("a").await;
+        worker.message(opcode, payload).await;
+        assert_eq!(worker.error().await, expect);
+        assert_eq!(rig.metric("link_ends", &["failed"]), 1);
+        drop(worker);
+        rig.workers.stop();
+        rig.service.await.unwrap();
+    };
+    let expect = r#"{"code":"protocol","message":"the frame has an entry of the unknown type 99"}"#;
+    check(Opcode::Binary, &[1, 0, 0, 0, 0, 0, 0, 0, 99], expect).await;
+    let expect = r#"{"code":"protocol","message":"a message is a text; frames are binary messages"}"#;
+    check(Opcode::Text, b"x", expect).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_does_not_answer_is_replaced() {
+    let rig = Rig::new();
+    let (mut worker, link) = rig.start("a").await;
+    // A worker that answers pings stays.
+    assert_eq!(worker.entries_of(Duration::from_secs(100)).await, ["PEERS"]);
+    assert_eq!(rig.workers.links()[0].state, LinkState::Up);
+    worker.is_alive = false;
+    rig.open(1);
+    assert!(matches!(worker.entry().await, ServerEntry::Open { .. }));
+    let expect = r#"{"code":"replaced","message":"no answer for 30s"}"#;
+    assert_eq!(worker.error().await, expect);
+    assert_eq!((rig.sessions_of(link), rig.metric("link_ends", &["hung"])), (None, 1));
+    assert_eq!(rig.metric("link_waiting_sessions", &["chat"]), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_is_acknowledged_after_a_while_or_at_once() {
+    let rig = Rig::new();
+    let (mut worker, _) = rig.start("a").await;
+    let nsp = WorkerEntry::Nsp { namespace: stentor_link::Namespace(0), name: "/".into() };
+    let begun = now();
+    worker.write(&[nsp]).await;
+    while worker.exchange.acknowledged() < 1 {
+        let until = now() + Duration::from_millis(1);
+        _ = tokio::time::timeout_at(until.into(), worker.next()).await;
+    }
+    assert!((20..=22).contains(&(now() - begun).as_millis()));
+    let begun = now();
+    worker.write(&[WorkerEntry::Nop {}]).await;
+    while worker.exchange.acknowledged() < 2 {
+        let until = now() + Duration::from_millis(1);
+        _ = tokio::time::timeout_at(until.into(), worker.next()).await;
+    }
+    assert!(now() - begun < Duration::from_millis(2));
+}

@@ -1,0 +1,8 @@
+//! Tests of the service on tokio's paused clock, with in-memory streams, scripted workers and fake cores.
+
+#![allow(clippy::unwrap_used)] // Tests may panic.
+
+mod connections;
+mod restarts;
+mod rig;
+mod sessions;
