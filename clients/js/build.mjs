@@ -13,7 +13,7 @@ const GZIPPED_BYTES_MAX = 10_000;
 const ENTRY_BYTES_MAX = 1_500;
 
 /** Properties that only this package uses. Their names are shortened. */
-const INTERNAL = /^(handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset|carrier|link|isRace|isSilent|mayRace|isHttp|watch|check|fail|forget|suspend|unsuspend|ask|tokenFault|isAuto|isOpening|hold|drop|dropRace|dropFormer|retire|choose|preferredDelayMs|isRoundOver|waitMs|refuse)$/;
+const INTERNAL = /^(handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset|carrier|link|isRace|isSilent|mayRace|isHttp|isShared|watch|check|fail|forget|suspend|unsuspend|ask|tokenFault|isAuto|isOpening|hold|drop|dropRace|dropFormer|retire|choose|preferredDelayMs|isRoundOver|waitMs|refuse)$/;
 
 const path = (name) => fileURLToPath(new URL(name, import.meta.url));
 

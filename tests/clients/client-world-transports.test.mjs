@@ -181,6 +181,33 @@ test('cookies are sent to a server of another origin if the page wants it', asyn
   }
 });
 
+test('with a token, a page of another origin sends requests to two addresses, which have neither the session nor the token', async (t) => {
+  for (const transport of ['sse', 'polling']) {
+    for (const [origin, getToken, pattern] of [
+      ['http://elsewhere.test', () => 'secret', /^\/ndjson(\/session)?$/],
+      ['http://elsewhere.test', undefined, /^\/ndjson(\/sid\d)?\?/],
+      ['http://server.test', () => 'secret', /^\/ndjson(\/sid\d)?\?/],
+    ]) {
+      const world = new World(t);
+      world.visit(t, origin);
+      const addresses = new Set();
+      const fetch = (url, options) => {
+        addresses.add(url.pathname + url.search);
+        return world.server.fetch(url, options);
+      };
+      const { connection } = await live(t, world, { transport, fetch, getToken });
+      for (const n of [1, 2, 3]) assert.equal(await Promise.all([connection.emitWithAck('say', n), world.pass(1_000)]).then(([answer]) => answer), n);
+      world.server.sessions.clear();
+      await world.pass(20_000);
+      connection.close();
+      await world.pass(1_000);
+      assert.equal(world.server.sessions.size, 0);
+      for (const address of addresses) assert.match(address, pattern);
+      assert.ok(getToken && origin !== 'http://server.test' ? addresses.size === 2 : addresses.size > 3, [...addresses].join());
+    }
+  }
+});
+
 test('500 feeds over HTTP: one request opens the session with all of them, another one adds a feed', async (t) => {
   const world = new World(t);
   const requests = [];

@@ -1,5 +1,6 @@
 // A browser, a network and a server of stentor.v1 for @stentor/client, all on a virtual clock. A test drives them; nothing waits for real time.
 import assert from 'node:assert/strict';
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { connect } from '../../clients/js/src/index.js';
 
 const { setImmediate } = globalThis;
@@ -37,6 +38,8 @@ export class World {
   isOnline = true;
   window = new EventTarget();
   document = Object.assign(new EventTarget(), { visibilityState: 'visible' });
+  /** The tab whose code runs, if a test has several: see tabs-world.mjs. */
+  tabs = new AsyncLocalStorage();
   #timers = new Map();
   #lastTimer = 0;
 
@@ -44,23 +47,31 @@ export class World {
     this.random = random(seed);
     this.server = new Server(this);
     this.WebSocket = socketClass(this);
+    this.SockJS = sockjsClass(this);
+    /** socket.io-client, whose connections of Engine.IO begin with polls, or are WebSockets with the option `transports: ['websocket']`. */
+    this.io = { Manager: managerClass(this) };
     replace(t, globalThis, 'setTimeout', (then, ms, ...details) => this.#add(then, ms, details));
     replace(t, globalThis, 'setInterval', (then, ms, ...details) => this.#add(then, ms, details, ms));
     for (const name of ['clearTimeout', 'clearInterval']) replace(t, globalThis, name, (timer) => { this.#timers.delete(timer); });
     replace(t, Date, 'now', () => this.wallMs + this.nowMs);
     replace(t, performance, 'now', () => this.nowMs);
     replace(t, Math, 'random', this.random);
-    replace(t, globalThis, 'addEventListener', (...details) => this.window.addEventListener(...details));
+    replace(t, globalThis, 'addEventListener', (name, heard, options) => {
+      const tab = this.tabs.getStore();
+      const inTab = (event) => tab.isOver || tab.isFrozen || this.tabs.run(tab, heard, event);
+      this.window.addEventListener(name, tab ? inTab : heard, options);
+    });
     replace(t, globalThis, 'document', this.document);
   }
 
-  #add(then, ms = 0, details = [], everyMs = undefined) {
-    this.#timers.set(++this.#lastTimer, { at: this.nowMs + Math.max(0, ms), then, details, everyMs });
+  #add(then, ms = 0, details = [], everyMs = undefined, tab = this.tabs.getStore()) {
+    this.#timers.set(++this.#lastTimer, { at: this.nowMs + Math.max(0, ms), then, details, everyMs, tab });
     return this.#lastTimer;
   }
 
-  after(ms, then) {
-    this.#add(then, ms);
+  /** Calls `then` after a time, in a tab: not while it is frozen, and never if it has ended. */
+  after(ms, then, tab) {
+    this.#add(then, ms, [], undefined, tab);
   }
 
   /** Passes time. Timers run in order, each with all that follows from it. */
@@ -69,13 +80,15 @@ export class World {
     for (;;) {
       await new Promise(setImmediate);
       let next;
-      for (const [id, timer] of this.#timers) if (timer.at <= end && (!next || timer.at < next[1].at)) next = [id, timer];
+      for (const [id, timer] of this.#timers) if (timer.at <= end && !timer.tab?.isFrozen && (!next || timer.at < next[1].at)) next = [id, timer];
       if (!next) break;
       const [id, timer] = next;
       this.nowMs = Math.max(this.nowMs, timer.at);
       if (timer.everyMs === undefined) this.#timers.delete(id);
       else timer.at = this.nowMs + timer.everyMs;
-      timer.then(...timer.details);
+      if (!timer.tab) timer.then(...timer.details);
+      else if (timer.tab.isOver) this.#timers.delete(id);
+      else this.tabs.run(timer.tab, timer.then, ...timer.details);
     }
     this.nowMs = end;
   }
@@ -105,6 +118,11 @@ export class World {
     this.document.dispatchEvent(new Event('visibilitychange'));
   }
 
+  /** The page is of this origin. */
+  visit(t, origin) {
+    replace(t, globalThis, 'location', new URL(origin));
+  }
+
   /** Makes all connections tabs of one browser, which share its locks: the names of those that are held. */
   share(t) {
     const held = new Set();
@@ -119,7 +137,7 @@ export class World {
   }
 
   connect(t, options = {}) {
-    const connection = connect('http://server.test', { WebSocket: this.WebSocket, fetch: this.server.fetch, ...options });
+    const connection = connect('http://server.test', { WebSocket: this.WebSocket, SockJS: this.SockJS, io: this.io, fetch: this.server.fetch, ...options });
     t.after(() => connection.close());
     return connection;
   }
@@ -155,6 +173,9 @@ class Server {
   /** Called with each connection that has opened. */
   opened = () => {};
   welcome = {};
+  /** Whether rooms keep their messages, feeds send deltas, and `auth` accepts only tokens of the same user, `USER.…`. */
+  isComplete = false;
+  #kept = new Map();
 
   constructor(world) {
     this.world = world;
@@ -165,18 +186,29 @@ class Server {
 
   publish() {
     this.version += 1;
-    for (const member of this.members) for (const feed of member.feeds) this.#snapshot(member, feed);
+    for (const member of this.members) {
+      for (const feed of member.feeds) {
+        if (this.isComplete) member.say({ type: 'delta', feed, epoch: 1, base: this.version - 1, offset: this.version, patch: [{ op: 'replace', path: '/n', value: this.version }] });
+        else this.#snapshot(member, feed);
+      }
+    }
   }
 
   /** Publishes to a room. */
   say(room, data, event) {
-    for (const member of this.members) if (member.rooms.has(room)) member.say({ type: 'message', room, event, data });
+    const message = { type: 'message', room, event, data };
+    if (this.isComplete) {
+      if (!this.#kept.has(room)) this.#kept.set(room, []);
+      const kept = this.#kept.get(room);
+      kept.push(Object.assign(message, { epoch: 1, offset: kept.length + 1 }));
+    }
+    for (const member of this.members) if (member.rooms.has(room)) member.say(message);
   }
 
   /** The browser's `fetch`, which has `connectionsMax` requests open at a time: of `/ndjson`, and others, which tell that the server answers. */
   fetch = (url, { signal, method, headers, body } = {}) => new Promise((resolve, reject) => {
     this.requests += 1;
-    const exchange = { method, headers, body, network: this.world.network, isOver: false };
+    const exchange = { tab: this.world.tabs.getStore(), method, headers, body, network: this.world.network, isOver: false };
     const abort = () => exchange.fail(new Error('aborted'));
     exchange.end = () => {
       signal?.removeEventListener('abort', abort);
@@ -210,7 +242,7 @@ class Server {
   #answer(url, exchange) {
     const { world } = this;
     if (!world.isOnline) return world.after(0, () => exchange.fail(new TypeError('Failed to fetch')));
-    const later = exchange.later = (ms, then) => world.after(ms, () => exchange.network === world.network && world.isOnline && !exchange.isOver && then());
+    const later = exchange.later = (ms, then) => world.after(ms, () => exchange.network === world.network && world.isOnline && !exchange.isOver && then(), exchange.tab);
     const answer = exchange.answer = (body, options) => later(world.latencyMs, () => {
       exchange.end();
       exchange.respond(body, options);
@@ -218,16 +250,20 @@ class Server {
     return later(world.latencyMs, () => {
       if (this.isSilent) return undefined;
       if (!this.isUp) return later(world.latencyMs, () => exchange.fail(new TypeError('Failed to fetch')));
-      const [, sid] = /^\/ndjson\/?(.*)/.exec(url.pathname) ?? [];
+      const inHeader = exchange.headers?.['Stentor-Query'];
+      const parameters = new URLSearchParams(inHeader ?? url.search);
+      const [, segment] = /^\/ndjson\/?(.*)/.exec(url.pathname) ?? [];
+      const sid = segment === 'session' ? parameters.get('sid') : segment;
       if (sid === undefined) return answer('{}', { headers: { 'Content-Type': 'application/json' } });
       const code = this.refusal(exchange.headers.Authorization?.slice('Bearer '.length));
       // Other codes are of WebSockets alone.
       if (code > 4400) return answer('', { status: 401, headers: { 'WWW-Authenticate': `Bearer error_description="token_${code === 4505 ? 'expired' : 'refused'}"` } });
       const session = sid ? this.sessions.get(sid) : this.#open();
+      if (session) session.token ??= exchange.headers.Authorization?.slice('Bearer '.length);
       const end = () => answer('', { status: 404 });
       if (!session || (!session.stream && world.nowMs - session.aliveAt > 45_000)) return end();
       session.aliveAt = world.nowMs;
-      const query = (name) => +url.searchParams.get(name);
+      const query = (name) => +parameters.get(name);
       if (sid && exchange.method === 'POST') {
         const [number, isEnd] = [query('n'), query('end')];
         if (number) assert.ok(number <= session.number + 1, `request ${number} after ${session.number}`);
@@ -243,7 +279,7 @@ class Server {
         return answer('{"type":"disconnect","code":4503,"reason":"lines were lost"}\n', { headers: LINES });
       }
       if (!sid) this.#lines(session, exchange.body);
-      return this.#stream(session, exchange, url.searchParams.get('bytes'));
+      return this.#stream(session, exchange, parameters.get('bytes'));
     });
   }
 
@@ -317,6 +353,24 @@ class Server {
     for (const exchange of [...this.streams, ...this.waiting]) exchange.later(this.world.latencyMs, () => exchange.fail(new TypeError('network error')));
   }
 
+  /** Drops the requests of a tab. */
+  forget(tab) {
+    for (const exchange of [...this.#exchanges, ...this.#queue]) if (exchange.tab === tab) exchange.end();
+  }
+
+  /** Ends the sessions over HTTP, and says why. */
+  endSessions(code) {
+    for (const session of this.sessions.values()) {
+      const { stream } = session;
+      session.say({ type: 'disconnect', code, reason: '' });
+      stream?.later(2 * this.world.latencyMs, () => {
+        stream.end();
+        stream.writer?.close();
+      });
+    }
+    this.sessions.clear();
+  }
+
   #snapshot(member, feed) {
     member.say({ type: 'snapshot', feed, epoch: 1, offset: this.version, state: 'live', data: { n: this.version } });
   }
@@ -338,11 +392,16 @@ class Server {
     const error = this.error(message);
     if (error) return member.say({ type: 'error', id, ...error });
     if (type === 'presence') return member.say({ type: 'presence', id, room, version: 1, count: 0, members: [] });
+    const user = (token) => token?.split('.')[0];
+    if (type === 'auth' && this.isComplete && user(message.token) !== user(member.token)) return member.say({ type: 'error', id, code: 'not_allowed', message: "the token is another user's", retry: false });
     member.say({ type: 'ok', id, ...(type === 'event' && { data }) });
     if (type === 'publish') this.say(room, data, event);
     if (type === 'unsubscribe') return void member[room === undefined ? 'feeds' : 'rooms'].delete(room ?? feed);
     if (type !== 'subscribe') return;
-    if (room !== undefined) return void member.rooms.add(room);
+    if (room !== undefined) {
+      if (!member.rooms.has(room) && offset !== undefined) for (const kept of (this.#kept.get(room) ?? []).slice(offset)) member.say(kept);
+      return void member.rooms.add(room);
+    }
     member.feeds.add(feed);
     if (offset !== this.version) this.#snapshot(member, feed);
   }
@@ -359,6 +418,7 @@ const socketClass = (world) => class {
   feeds = new Set();
   rooms = new Set();
   network = world.network;
+  tab = world.tabs.getStore();
   isClosed = false;
   #up = ordered(world);
   #down = ordered(world);
@@ -386,17 +446,54 @@ const socketClass = (world) => class {
 
   close() {
     this.isClosed = true;
-    world.after(world.latencyMs, () => { if (this.isAlive) world.server.sockets.delete(this); });
+    world.after(world.latencyMs, () => { if (this.isAlive) world.server.sockets.delete(this); }, null);
   }
 
   // The server's side.
   say(message) {
-    world.after(this.#down(), () => { if (this.isAlive && !this.isClosed) this.onmessage?.({ data: JSON.stringify(message) }); });
+    world.after(this.#down(), () => { if (this.isAlive && !this.isClosed) this.onmessage?.({ data: JSON.stringify(message) }); }, this.tab);
   }
 
   lost(code) {
     world.server.sockets.delete(this);
-    world.after(this.#down(), () => this.isAlive && this.#ended(code));
+    world.after(this.#down(), () => this.isAlive && this.#ended(code), this.tab);
+  }
+};
+
+/** SockJS, whose connection is a WebSocket. The token is in its query. */
+const sockjsClass = (world) => class extends world.WebSocket {
+  constructor(url) {
+    super(url);
+    this.token = new URL(url).searchParams.get('token') ?? undefined;
+  }
+};
+
+/** The class Manager of socket.io-client, with what the client uses of its connection. */
+const managerClass = (world) => class {
+  constructor(_, { protocols, transports = ['polling'] }) {
+    const [name] = transports;
+    const listeners = {};
+    const report = (what, ...details) => listeners[what]?.(...details);
+    const socket = new world.WebSocket('ws://server.test', protocols);
+    const context = (status, code) => ({ getResponseHeader: () => (status === 401 ? `Bearer error_description="token_${code === 4505 ? 'expired' : 'invalid'}"` : null) });
+    socket.onopen = () => {};
+    socket.onmessage = ({ data }) => {
+      if (JSON.parse(data).type === 'welcome') report('open');
+      report('data', data);
+    };
+    socket.onclose = ({ code, reason }) => {
+      if (name === 'websocket') return report('close', 'transport close', { context: { code, reason } });
+      // A poll is answered with a status.
+      const status = code > 4400 ? 401 : 0;
+      report('error', { message: 'xhr poll error', description: status, context: context(status, code) });
+      return report('close', 'transport error', {});
+    };
+    this.engine = {
+      transport: { name },
+      on: (what, listener) => { listeners[what] = listener; },
+      write: (text) => socket.send(text),
+      close: () => socket.close(),
+    };
   }
 };
 

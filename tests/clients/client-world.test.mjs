@@ -166,37 +166,58 @@ test('a room says whether it is joined, and an error names it', async (t) => {
 });
 
 test('an expired token is renewed at once, by the same transport; a refused one once', async (t) => {
-  const world = new World(t);
-  const reasons = [];
-  const tokens = ['old', 'good'];
-  world.server.refusal = (token) => (token === 'good' ? undefined : 4505);
-  const getToken = ({ reason }) => {
-    reasons.push(reason);
-    return tokens.length > 1 ? tokens.shift() : tokens[0];
+  const ways = {
+    websocket: { transport: ['websocket', 'sse'] },
+    sse: { transport: ['sse', 'polling'] },
+    sockjs: { transport: ['sockjs', 'sse'] },
+    'polls of Socket.IO': { transport: ['socket.io', 'sse'] },
+    'WebSockets of Socket.IO': { transport: ['socket.io', 'sse'], ioOptions: { transports: ['websocket'] } },
   };
-  const connection = world.connect(t, { getToken, transport: ['websocket', 'sse'] });
-  await world.pass(200);
-  assert.deepEqual([connection.state, connection.transport, reasons], ['open', 'websocket', ['connect', 'expired']]);
+  for (const [name, options] of Object.entries(ways)) {
+    const world = new World(t);
+    const reasons = [];
+    const tokens = ['old', 'good'];
+    world.server.refusal = (token) => (token === 'good' ? undefined : 4505);
+    const getToken = ({ reason }) => {
+      reasons.push(reason);
+      return tokens.length > 1 ? tokens.shift() : tokens[0];
+    };
+    const connection = world.connect(t, { getToken, ...options });
+    await world.pass(200);
+    assert.deepEqual([connection.state, connection.transport, reasons], ['open', options.transport[0], ['connect', 'expired']], name);
 
-  // The clock of the backend is wrong: each token has expired.
-  world.server.refusal = () => 4505;
-  const slow = world.connect(t, { getToken: () => 'old', transport: ['websocket', 'sse'] });
-  const before = world.server.attempts.length;
-  await world.pass(60_000);
-  assert.equal(slow.transport, 'websocket');
-  assert.ok(world.server.attempts.length - before < 15, `${world.server.attempts.length - before} attempts`);
+    // The clock of the backend is wrong: each token has expired.
+    world.server.refusal = () => 4505;
+    let calls = 0;
+    const slow = world.connect(t, { getToken: () => `old ${calls++}`, ...options });
+    await world.pass(60_000);
+    assert.equal(slow.transport, options.transport[0], name);
+    assert.ok(calls > 3 && calls < 15, `${name}: ${calls} attempts`);
+    slow.close();
 
-  world.server.refusal = (token) => (token === 'good' ? undefined : 4408);
-  const asked = [];
-  const check = async (next, expect) => {
-    const one = world.connect(t, { getToken: ({ reason }) => { asked.push(reason); return reason === 'refused' ? next : 'bad'; } });
+    world.server.refusal = (token) => (token === 'good' ? undefined : 4408);
+    const asked = [];
+    const check = async (next, expect) => {
+      const one = world.connect(t, { ...options, getToken: ({ reason }) => { asked.push(reason); return reason === 'refused' ? next : 'bad'; } });
+      await world.pass(1_000);
+      assert.deepEqual([one.state, one.transport], [expect, options.transport[0]], name);
+      assert.deepEqual(asked.splice(0), ['connect', 'refused'], name);
+      one.close();
+    };
+    await check('good', 'open');
+    await check('bad', 'refused');
+    await check('worse', 'refused');
+
+    // The token of an open connection expires, and then the user is signed out.
+    const later = ['good', 'newer'];
+    const lasting = world.connect(t, { ...options, getToken: ({ reason }) => { asked.push(reason); return later.shift(); } });
+    await world.pass(10_000);
+    world.server.refusal = (token) => (token === 'newer' ? undefined : 4505);
+    for (const socket of world.server.sockets) if (socket.token === 'good') socket.lost(4505);
+    if (name === 'sse') world.server.endSessions(4505);
     await world.pass(1_000);
-    assert.equal(one.state, expect);
-    assert.deepEqual(asked.splice(0), ['connect', 'refused']);
-  };
-  await check('good', 'open');
-  await check('bad', 'refused');
-  await check('worse', 'refused');
+    assert.deepEqual([lasting.state, lasting.transport, asked.splice(0)], ['open', options.transport[0], ['connect', 'expired']], name);
+  }
 });
 
 test('a token that takes long, fails, or fails once while it is renewed', async (t) => {

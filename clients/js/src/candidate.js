@@ -9,7 +9,7 @@
 
 import { now } from './clock.js';
 import { CONNECT_TIMEOUT_MS, RACE_AGAIN_MS, RACE_MS } from './times.js';
-import { transports } from './transports/index.js';
+import { openCarrier } from './transports/index.js';
 
 export class Candidate {
   /**
@@ -42,7 +42,7 @@ export class Candidate {
   open(entry, name, base, options) {
     this.hold(entry, options.connectTimeoutMs);
     try {
-      entry.carrier = transports[name](base, entry.link, options);
+      entry.carrier = openCarrier(name, base, entry.link, options);
     } catch { /* its library is missing */ }
   }
 

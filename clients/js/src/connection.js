@@ -26,7 +26,7 @@ import { address, checkOrigin, isSeen, watchPage } from './page.js';
 import { Subscriptions } from './subscriptions.js';
 import { AUTO_MS, CONNECT_TIMEOUT_MS, RACE_MAX_MS, RACE_MS, RENEWAL, SILENCE_MS, STABLE_MS, STUCK_MS } from './times.js';
 import { noResponse } from './transports/http.js';
-import { transports } from './transports/index.js';
+import { openCarrier } from './transports/index.js';
 
 /** The states in which publications wait. */
 const WAITING = ['connecting', 'waiting', 'paused'];
@@ -144,7 +144,7 @@ export class Connection extends Emitter {
         return this.#try(0);
       }
       this.#wake(0);
-      if (this.#state === 'open' && this.#carrier.isHttp && this.#candidate.mayRace()) this.#openBeside({ index: this.#attempts.index, isRace: true, lost: () => {} });
+      if (this.#state === 'open' && this.#carrier.isHttp && !this.#carrier.isShared && this.#candidate.mayRace()) this.#openBeside({ index: this.#attempts.index, isRace: true, lost: () => {} });
     },
     visible: () => this.#wake(SILENCE_MS),
     // Browsers don't keep pages with open connections.
@@ -278,7 +278,7 @@ export class Connection extends Emitter {
       if (this.#state === 'connecting') this.#on.lost({ reason: 'the server is silent' });
     });
     try {
-      this.#carrier = transports[this.transport](this.#base, link, options);
+      this.#carrier = openCarrier(this.transport, this.#base, link, options);
     } catch (error) {
       // From a timer: the caller doesn't have this object yet.
       this.#after(0, () => this.#on.lost({ reason: error.message, retry: false }));

@@ -3,13 +3,14 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import test, { after, describe } from 'node:test';
 import { admin, issuer, metric, now, push, token } from '../admin.mjs';
 import { user } from '../auth.mjs';
 import { browserNames, missing, openPage, sharedBrowsers } from '../browsers.mjs';
 import { version } from '../client.mjs';
 import { gateway } from '../gateway.mjs';
-import { binary, elsewhere, feedsFrom, PATIENCE_MS, root, serve, until, upstream, website } from '../harness.mjs';
+import { binary, elsewhere, feedsFrom, modules, PATIENCE_MS, root, serve, until, upstream, website } from '../harness.mjs';
 import { clientPage, connectedPage } from '../pages.mjs';
 
 const shared = sharedBrowsers({ after });
@@ -73,6 +74,12 @@ const conditions = {
         const { setTimeout: set } = window;
         window.setTimeout = (then, ms, ...details) => (ms === 3_000 ? undefined : set(then, ms, ...details));
       });
+      // The old session is dead, also if its next poll comes only now.
+      let hasNew = false;
+      between.decide = ({ url }) => {
+        hasNew ||= url.startsWith('/ndjson?');
+        return hasNew ? undefined : 'swallow';
+      };
       between.forget();
       const before = await read(({ stentor }) => stentor.session);
       api.documents.set('a', version(2 * index + 2));
@@ -145,17 +152,20 @@ const conditions = {
     const good = user('42');
     const expired = user('42', { iat: now() - 600, exp: now() - 300 });
     const wrong = token({ sub: '42' }, { secret: 'another secret of 32 characters!' });
-    for (const transport of [['websocket', 'sse', 'polling'], ['sse', 'polling'], ['polling']]) {
-      const rooms = transport[0] === 'websocket' ? ['chat'] : [];
+    for (const library of ['sockjs-client/dist/sockjs.min.js', 'socket.io-client/dist/socket.io.min.js']) await page.addScriptTag({ path: path.join(modules, library) });
+    const socketsOnly = { ioOptions: { transports: ['websocket'] } };
+    for (const [transport, more] of [['websocket'], ['sse'], ['polling'], ['sockjs'], ['socket.io'], ['socket.io', socketsOnly]]) {
+      const options = { transport: [transport, 'sse', 'polling'], rooms: ['chat'], ...more };
       for (const [first, reason] of [[expired, 'expired'], [wrong, 'refused']]) {
-        const { has, isIn, read } = await connectedPage(page, between.url, { transport, rooms, tokens: [first, good] });
+        const { has, isIn, read } = await connectedPage(page, between.url, { ...options, tokens: [first, good] });
         await Promise.all([has(1), isIn()]);
         const seen = await read(({ stentor, waits, asked, errors }) => ({ transport: stentor.transport, waits, asked, errors }));
-        assert.deepEqual(seen, { transport: transport[0], waits: [1], asked: ['connect', reason], errors: [] });
+        assert.deepEqual(seen, { transport, waits: [1], asked: ['connect', reason], errors: [] });
+        await read(({ stentor }) => stentor.close());
       }
-      const { is, read } = await connectedPage(page, between.url, { transport, rooms, tokens: [wrong, wrong] });
+      const { is, read } = await connectedPage(page, between.url, { ...options, tokens: [wrong, wrong] });
       await is('refused');
-      assert.deepEqual(await read(({ asked }) => asked), ['connect', 'refused']);
+      assert.deepEqual(await read(({ asked }) => asked), ['connect', 'refused'], transport);
     }
   },
 
@@ -417,6 +427,26 @@ const conditions = {
     assert.equal(preflights[0].answer['access-control-max-age'], '7200');
     // Firefox asks each time while a test drives it.
     if (browser === 'Chromium') assert.equal(preflights.length, 1);
+  },
+
+  'W15: a page of another origin with a token: one preflight for the request that opens a session, and one for all others': async (t, browser) => {
+    const { api, page, servers: [between] } = await servedElsewhere(t, browser, 1, `[auth]\n${issuer}[[permissions]]\ntopics = ["*"]\nallow = ["subscribe", "publish"]`);
+    const good = user('42');
+    for (const [index, transport] of ['sse', 'polling'].entries()) {
+      // Two sessions, one after the other.
+      for (const n of [2 * index + 1, 2 * index + 2]) {
+        api.documents.set('a', version(n));
+        const { has, isIn, read } = await connectedPage(page, between.url, { transport, rooms: ['chat'], tokens: [good] });
+        await Promise.all([has(n), isIn()]);
+        for (const _ of [1, 2, 3]) await read(({ stentor }) => stentor.publish('chat', 'hello'));
+        await read(({ stentor }) => stentor.close());
+      }
+    }
+    const preflights = between.requests.filter(({ method }) => method === 'OPTIONS').map(({ url }) => url);
+    assert.deepEqual([...new Set(preflights)], ['/ndjson', '/ndjson/session']);
+    assert.deepEqual([...new Set(between.requests.map(({ url }) => url))], ['/ndjson', '/ndjson/session']);
+    // Firefox asks each time while a test drives it.
+    if (browser === 'Chromium') assert.equal(preflights.length, 2);
   },
 
   'W15: the return to WebSocket opens once, and the feed stays `live`': async (t, browser) => {

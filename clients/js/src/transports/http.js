@@ -4,6 +4,9 @@
 //                                         └─► polling: it ends after the first lines, and another one follows
 //   POST ndjson/SID?n=1, then 2, …            the client's messages, one request at a time: repeated with the same number until it is answered
 //
+// Browsers send a preflight before each address of another origin to which a request with a token goes. Such requests have their query in the header
+// `Stentor-Query`, and go to `ndjson` and `ndjson/session` only: one preflight for each, for as long as the browser remembers it.
+//
 // A response that lasts has a place (places.js). Without one, the server answers at once, and the client asks again after a pause.
 
 import { StentorError, library } from '../error.js';
@@ -41,11 +44,10 @@ export function httpSocket(base, options, isPolling) {
   const reading = new AbortController();
   const { signal } = reading;
   const queue = [];
-  let path = 'ndjson';
+  let sid;
   // Lines that have been received, and the number of the last request with messages.
   let received = 0;
   let number = 0;
-  let hasSession = false;
   let isSending = false;
   let isClosing = false;
   /** Whether the request that opens the session has been sent. */
@@ -58,8 +60,17 @@ export function httpSocket(base, options, isPolling) {
   const wait = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
   const request = (query, more) => {
     const { token, withCredentials } = options;
+    const { location } = globalThis;
     const headers = token ? { Authorization: `Bearer ${token}` } : {};
-    return fetch(new URL(path + query, base), { cache: 'no-store', headers, ...(withCredentials && { credentials: 'include' }), ...more });
+    let path = `ndjson${sid ? `/${sid}` : ''}?${query}`;
+    let cache = 'no-store';
+    if (token && location && location.origin !== base.origin) {
+      headers['Stentor-Query'] = sid ? `sid=${sid}&${query}` : query;
+      path = `ndjson${sid ? '/session' : ''}`;
+      // Chromium ignores what it knows of preflights with another mode. The server forbids that its answers are stored.
+      cache = 'default';
+    }
+    return fetch(new URL(path, base), { cache, headers, ...(withCredentials && { credentials: 'include' }), ...more });
   };
   const stop = () => {
     reading.abort();
@@ -69,17 +80,17 @@ export function httpSocket(base, options, isPolling) {
     if (signal.aborted) return;
     stop();
     // Only this connection may be lost. The session ends now, or when the network is back, and not after a while.
-    if (hasSession && !last) end(REPEAT_MS);
+    if (sid && !last) end(REPEAT_MS);
     socket.onclose?.(why);
   };
-  const end = (ms) => request('?end=1', { method: 'POST' }).catch(async () => {
+  const end = (ms) => request('end=1', { method: 'POST' }).catch(async () => {
     if (ms > END_MAX_MS) return;
     // In Node, the process doesn't live on for this.
     await new Promise((resolve) => { setTimeout(resolve, ms).unref?.(); });
     end(2 * ms);
   });
   /** Ends if the server answers a request with an error. A session that it doesn't know may be opened again. */
-  const refused = (why) => lose(hasSession && /4(04|09|10)/.test(why.code) ? { ...why, retry: true } : why);
+  const refused = (why) => lose(sid && /4(04|09|10)/.test(why.code) ? { ...why, retry: true } : why);
   /** As many messages as a request may have, as its body. */
   const batch = () => {
     let chars = 0;
@@ -95,8 +106,7 @@ export function httpSocket(base, options, isPolling) {
       pauseMs = PAUSE_MS;
     }
     if (line.startsWith('{"type":"session"')) {
-      path += `/${JSON.parse(line).sid}`;
-      hasSession = true;
+      ({ sid } = JSON.parse(line));
       isOpening = false;
       if (isClosing) stop();
       return send();
@@ -114,8 +124,8 @@ export function httpSocket(base, options, isPolling) {
         if (signal.aborted) return place?.();
         leave ??= place;
         const bytes = !leave ? '&bytes=0' : isPolling ? '&bytes=1' : '';
-        isOpening = !hasSession;
-        const response = await request(`?received=${received}${bytes}`, { signal, ...(!hasSession && { method: 'POST', body: batch() }) });
+        isOpening = !sid;
+        const response = await request(`received=${received}${bytes}`, { signal, ...(!sid && { method: 'POST', body: batch() }) });
         if (!response.ok) return refused(failure(response));
         const type = response.headers.get('content-type');
         if (!type?.startsWith('application/x-ndjson')) return lose({ reason: `something else answers in place of the server: ${type}` });
@@ -133,7 +143,7 @@ export function httpSocket(base, options, isPolling) {
         }
         if (last) return lose({ code: last.code, reason: last.reason });
         // Streams end with such a line only.
-        if (rest || !hasSession || !bytes) return lose({});
+        if (rest || !sid || !bytes) return lose({});
         if (!leave) {
           await wait(pauseMs);
           pauseMs = Math.min(2 * pauseMs, PAUSE_MAX_MS);
@@ -146,14 +156,14 @@ export function httpSocket(base, options, isPolling) {
 
   /** Sends what is queued, one request at a time. The last one ends the session. */
   async function send() {
-    if (isSending || !hasSession || !(isClosing || (queue.length && !signal.aborted))) return;
+    if (isSending || !sid || !(isClosing || (queue.length && !signal.aborted))) return;
     isSending = true;
     const body = batch();
     const isLast = isClosing && !queue.length;
     number += 1;
     for (;;) {
       try {
-        const response = await request(`?n=${number}${isLast ? '&end=1' : ''}`, { method: 'POST', body, keepalive: isLast && body.length < LAST_CHARS_MAX });
+        const response = await request(`n=${number}${isLast ? '&end=1' : ''}`, { method: 'POST', body, keepalive: isLast && body.length < LAST_CHARS_MAX });
         if (response.ok) break;
         const why = failure(response);
         // Otherwise the server, or a proxy, is busy.

@@ -9,7 +9,9 @@
 //   carrier.publish({ text, resolve, reject })   a publication or an event
 //   carrier.isHttp                            it sends requests: they wait while the browser has no connection for them. A second carrier opens beside
 //                                             it when the network changes, but not if it doesn't answer a check: then it is closed before
+//   carrier.isShared                          several tabs use it (../shared.js): whether another one is needed isn't for one of them to decide
 //   carrier.check(silenceMs)                  asks the server for a sign of life, unless there was one within that time; returns whether it asked
+//   carrier.auth(token, answered)             presents a token of the same user
 //   carrier.forget()                          drops the requests that wait until the carrier opens
 //   carrier.close()                           nothing is reported after this
 //
@@ -38,4 +40,10 @@ export function transportList(transport) {
     throw new StentorError('no_transport', `no such transport: ${transport}`);
   }
   return names;
+}
+
+/** Opens a carrier of a transport, or the one that tabs share: `options.shared(open, name, base, link, options)`. */
+export function openCarrier(name, base, link, options) {
+  const open = transports[name];
+  return options.shared ? options.shared(open, name, base, link, options) : open(base, link, options);
 }

@@ -176,7 +176,7 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
       else if (message.room) link('joined', message.room, error);
       else failed(error);
     } else if (type === 'token_expiring') {
-      link('expiring', (token) => request({ type: 'auth', token }, failed));
+      link('expiring', (token) => carrier.auth(token, failed));
     } else if (type === 'disconnect') {
       afterMs = message.reconnect_after_ms;
     } else {
@@ -184,7 +184,7 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
     }
   };
 
-  return {
+  const carrier = {
     subscribe(key, position, subscribeOptions) {
       request({ type: 'subscribe', feed: key, ...subscribeOptions, ...position }, (error) => {
         if (error) link('refused', key, error);
@@ -197,6 +197,7 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
     },
     leave: (room) => request({ type: 'unsubscribe', room }, ignore),
     watch: (room, presence, answered = ignore) => request({ type: 'subscribe', room, presence }, answered),
+    auth: (token, answered) => request({ type: 'auth', token }, answered),
     members: (room, query, answered) => request({ type: 'presence', room, ...query }, answered),
     publish({ text, resolve, reject }) {
       const frame = `{"id":${++lastId},${text}}`;
@@ -228,4 +229,5 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
       socket.close();
     },
   };
+  return carrier;
 }

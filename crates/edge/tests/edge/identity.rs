@@ -311,6 +311,20 @@ fn a_token_comes_from_a_header_a_subprotocol_the_query_or_a_cookie() {
 }
 
 #[test]
+fn a_websocket_of_engine_io_that_knows_the_close_codes_is_closed_with_one() {
+    let node = Node::start(1, Issuer::default(), |_| {});
+    for (token, code) in [("expired", 4505), ("bad", 4408)] {
+        let target = "/engine.io/?EIO=4&transport=websocket";
+        let offer = format!("stentor.v1, stentor.bearer.{token}");
+        let mut ws = Ws::open(node.addr, target, &[("Sec-WebSocket-Protocol", &offer)], false).unwrap();
+        assert_eq!(ws.skip_to_close(), code, "{token}");
+        // Other clients read the status.
+        let other = Ws::open(node.addr, &format!("{target}&token={token}"), &[PAGE], false);
+        assert_eq!(other.err(), Some(401), "{token}");
+    }
+}
+
+#[test]
 fn shared_caches_keep_no_document_of_a_user() {
     let node = Node::start(1, Issuer { lets_anonymous_in: true, ..Issuer::default() }, |_| {});
     node.document("public", "1");

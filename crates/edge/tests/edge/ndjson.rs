@@ -326,6 +326,62 @@ fn pages_of_other_origins_need_permission() {
 }
 
 #[test]
+fn a_header_replaces_the_query() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut session =
+            Session::begin(&server, request("GET", "/ndjson?bytes=0", "Stentor-Query: bytes=100000\r\n"));
+        let post = |session: &mut Session<'_>, query: &str, message: &Value| {
+            let body = lines(std::slice::from_ref(message));
+            let headers = format!("Stentor-Query: {query}\r\nContent-Length: {}\r\n", body.len());
+            session.posts.ask(request("POST", "/ndjson/session?sid=other&n=7", &headers) + &body)
+        };
+        let sid = format!("sid={}", session.id);
+        for number in [1, 1, 2] {
+            assert_eq!(post(&mut session, &format!("{sid}&n={number}"), &ping(number)).status, 204);
+        }
+        assert_eq!([session.line()["id"].clone(), session.line()["id"].clone()], [1, 2]);
+        // The address of the session still works.
+        session.number = 2;
+        session.post(&[ping(3)]);
+        let lines = session.lines;
+        let headers = format!("Stentor-Query: {sid}&received={}&bytes=1\r\n", lines + 1);
+        assert_eq!(session.line()["id"], 3);
+        session.stream = server.http();
+        session.stream.send(request("GET", "/ndjson/session", &headers));
+        head(&mut session.stream);
+        session.post(&[ping(4)]);
+        assert_eq!(session.line()["id"], 4);
+        assert_eq!(session.stream.chunk(), None);
+        for query in ["n=3", "sid=&n=3", "sid=session&n=3", "sid=x&n=3"] {
+            assert_eq!(post(&mut session, query, &ping(5)).status, 404, "{query}");
+        }
+        assert_eq!(post(&mut session, &format!("{sid}&end=1"), &ping(5)).status, 204);
+        drop(session);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        server.check_empty();
+    });
+}
+
+#[test]
+fn a_preflight_allows_the_header_that_replaces_the_query() {
+    let server = Server::start(1, |options| {
+        options.origins = Origins::parse(&["https://good.test"]).unwrap();
+    });
+    let asks = "Origin: https://good.test\r\nAccess-Control-Request-Method: POST\r\n\
+                Access-Control-Request-Headers: authorization,stentor-query\r\n";
+    for path in ["/ndjson", "/ndjson/session"] {
+        let preflight = server.request("OPTIONS", path, asks);
+        let header = |name| preflight.header(name);
+        assert_eq!(
+            (preflight.status, header("access-control-allow-headers")),
+            (204, "authorization,stentor-query")
+        );
+        assert_eq!(header("access-control-max-age"), "7200");
+    }
+}
+
+#[test]
 fn draining_says_goodbye() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});

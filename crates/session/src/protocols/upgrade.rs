@@ -110,12 +110,24 @@ fn refuse(
         cx.options = ResponseOptions::last(cx.ex);
         return cx.refuse_denied(denial, &[]);
     }
+    close_denied(cx, accepted, Some(dialect), denial)
+}
+
+/// Accepts the handshake of a client whose token isn't accepted, and closes the WebSocket with a code.
+pub(super) fn close_denied(
+    cx: &mut RequestContext<'_>,
+    accepted: &handshake::Accepted,
+    dialect: Option<AnyDialect>,
+    denial: &Denial,
+) -> RequestOutcome {
     cx.count_error();
     let why = disconnect_for(denial);
     cx.ex.count_disconnect(why);
     accepted.write_response(cx.out, &[], subprotocol(cx.request));
     let (code, reason) = (why.code(), why.reason());
-    dialect.get().close(code, reason, cx.out);
+    if let Some(dialect) = dialect {
+        dialect.get().close(code, reason, cx.out);
+    }
     let payload = [&code.to_be_bytes(), reason.as_bytes()].concat();
     encode(cx.out, Opcode::Close, &payload, false, None);
     RequestOutcome::LAST

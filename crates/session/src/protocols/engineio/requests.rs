@@ -20,7 +20,8 @@ use crate::protocols::request::{
 };
 use crate::protocols::response::ResponseState;
 use crate::protocols::socketio::{Carrier, SocketIo};
-use crate::protocols::token::subprotocols;
+use crate::protocols::token::{V1_PROTOCOL, subprotocol, subprotocols};
+use crate::protocols::upgrade::close_denied;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use stentor_wire::engineio::{
@@ -194,7 +195,15 @@ fn handshake(
     };
     // Clients of Socket.IO protocol 4 are refused by a packet, not by a response.
     let identity = match identity {
-        Err(denial) if !(is_socketio && query.version == Version::V3) => return refuse_denied(cx, &denial),
+        Err(denial) if !(is_socketio && query.version == Version::V3) => {
+            return match &accepted {
+                // Pages can't read the status of a refused handshake. This client knows the close codes.
+                Some(accepted) if subprotocol(cx.request) == Some(V1_PROTOCOL) => {
+                    close_denied(cx, accepted, None, &denial)
+                }
+                _ => refuse_denied(cx, &denial),
+            };
+        }
         identity => identity,
     };
     let known = cx.admission.as_ref().and_then(|admission| admission.1);

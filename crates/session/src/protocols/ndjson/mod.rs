@@ -17,6 +17,10 @@
 //! The server draws the session's id, which names node and core. Requests that arrive elsewhere are handed over. The id is a
 //! secret of the client. A client that began with a token must present a token of the same principal with each request.
 //!
+//! A browser sends a preflight request before each address to which a page of another origin sends a token. So that such a
+//! page has two addresses only, the header `Stentor-Query` replaces the query, and `/ndjson/session` with `sid=ID` in this
+//! header replaces `/ndjson/ID`.
+//!
 //! Lines in flight are lost when a stream breaks. The request for the next stream says how many lines the client has
 //! received. If lines are missing, the session ends: the client opens another session with its positions, and receives the
 //! missed messages or `history_expired`. So no line is missing silently.
@@ -46,6 +50,7 @@ use crate::identity::{End, Owner, Service, Sid};
 use crate::options::Options;
 use crate::ports::Denial;
 use client::ENCODING;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 use stentor_wire::http1;
@@ -56,6 +61,10 @@ type Outcome = RequestOutcome;
 type Headers = Vec<(String, String)>;
 
 const PATH: &str = "/ndjson";
+/// The last segment of the path of a request whose header [`QUERY`] names the session.
+const NAMED_IN_HEADER: &str = "session";
+/// The header that replaces the query.
+const QUERY: &str = "stentor-query";
 const CONTENT_TYPE: &str = "application/x-ndjson";
 const NO_SESSION: &str = "there is no such session";
 const NOT_UTF8: &str = "the body is not UTF-8";
@@ -69,6 +78,24 @@ fn session_of(path: &str) -> Option<&str> {
         "" => Some(""),
         rest => rest.strip_prefix('/'),
     }
+}
+
+/// The query of a request, or the header in its place.
+fn query_of<'r>(cx: &RequestContext<'r>) -> &'r str {
+    cx.request.header_str(QUERY).unwrap_or(cx.request.query())
+}
+
+/// The session's id in a request. `Some("")` if the request opens a session.
+fn session_in<'r>(cx: &RequestContext<'r>) -> Option<Cow<'r, str>> {
+    match session_of(cx.request.path())? {
+        NAMED_IN_HEADER => parameter(cx, "sid").filter(|sid| !sid.is_empty()),
+        session => Some(Cow::Borrowed(session)),
+    }
+}
+
+/// The value of a parameter of the query.
+fn parameter<'r>(cx: &RequestContext<'r>, name: &str) -> Option<Cow<'r, str>> {
+    http1::query_pairs(query_of(cx)).find_map(|(found, value)| (found == name).then_some(value))
 }
 
 impl Protocol for NdJson {
@@ -96,19 +123,19 @@ impl Protocol for NdJson {
     }
 
     fn secret(&self, path: &str, _options: &Options) -> Option<Range<usize>> {
-        let session = session_of(path).filter(|session| !session.is_empty())?;
+        let session = session_of(path).filter(|session| !matches!(*session, "" | NAMED_IN_HEADER))?;
         Some(path.len() - session.len()..path.len())
     }
 
     fn handle_request(&self, cx: &mut RequestContext<'_>, clients: &mut Clients) -> Outcome {
         let clients = &mut clients.ndjson;
-        let Some(session) = session_of(cx.request.path()) else { return Outcome::LAST };
-        match (cx.request.method(), session) {
-            ("OPTIONS", _) => {
-                let mut extra = headers(cx);
-                push_preflight(&mut extra, cx.request, "GET, POST");
-                cx.answer(204, CONTENT_TYPE, &extra, b"")
-            }
+        if cx.request.method() == "OPTIONS" {
+            let mut extra = headers(cx);
+            push_preflight(&mut extra, cx.request, "GET, POST");
+            return cx.answer(204, CONTENT_TYPE, &extra, b"");
+        }
+        let Some(session) = session_in(cx) else { return refuse(cx, 404, NO_SESSION) };
+        match (cx.request.method(), &*session) {
             ("GET", "") => match open(cx, clients) {
                 Ok((client, more)) => stream(cx, client, &more),
                 Err(outcome) => outcome,
@@ -148,7 +175,7 @@ impl Protocol for NdJson {
         if let Some(opened) = &buffered.opened {
             return handle_first(cx, &mut clients.ndjson, opened, &buffered.body);
         }
-        let sid = session_of(cx.request.path()).and_then(Sid::parse);
+        let sid = session_in(cx).and_then(|session| Sid::parse(&session));
         // The client may have ended while the body was arriving.
         let id = sid.and_then(|sid| clients.ndjson.find(sid));
         let Some(client) = id.and_then(|id| clients.ndjson.get_mut(id)) else {
@@ -244,8 +271,7 @@ fn heartbeat_after(ex: &Executor, is_bounded: bool) -> Duration {
 
 /// The number that the query has under this name. `None` if there is no valid number.
 fn number_of(cx: &RequestContext<'_>, name: &str) -> Option<u64> {
-    let (_, value) = http1::query_pairs(cx.request.query()).find(|(found, _)| found == name)?;
-    value.parse().ok()
+    parameter(cx, name)?.parse().ok()
 }
 
 /// Finds the client that a request names, checks that the request belongs to the same principal, and calls `then`.
@@ -297,7 +323,7 @@ fn open<'c>(
     if cx.ex.app_of(Service::default()).envelope() != Envelope::V1 {
         return Err(refuse(cx, 404, "the application has no messages of stentor.v1"));
     }
-    let parsed = ConnectQuery::parse(cx.request.query(), &cx.ex.options().keys);
+    let parsed = ConnectQuery::parse(query_of(cx), &cx.ex.options().keys);
     let feeds = match parsed.and_then(|mut query| query.feeds(None, true)) {
         Ok(feeds) => feeds,
         Err(error) => return Err(refuse(cx, 400, &error)),
