@@ -107,11 +107,20 @@ test('a server that is silent is left, a late timer alone is no reason', async (
     assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['open', 'live', 1]);
   }
   const reasons = [];
-  connection.on('state', (_, { reason }) => reasons.push(reason));
+  feed.on('state', (state, reason) => reasons.push(state, reason));
   world.server.isSilent = true;
-  // Twice the server's `ping_ms`, and a tick.
-  await world.pass(57_000);
-  assert.equal(reasons[0], 'the server is silent');
+  // The server's `ping_ms` with a tick, and the time for an answer.
+  await world.pass(35_000);
+  assert.deepEqual([connection.state, world.server.attempts.length, ...reasons.slice(0, 2)], ['open', 2, 'stale', 'the server is silent']);
+});
+
+test('a page that was frozen checks its connection when it goes on', async (t) => {
+  const world = new World(t);
+  const { connection } = await live(t, world);
+  world.move();
+  world.document.dispatchEvent(new Event('resume'));
+  await world.pass(3_500);
+  assert.deepEqual([connection.state, world.server.attempts.length], ['open', 2]);
 });
 
 test('an attempt that hangs begins again when the network changes', async (t) => {

@@ -6,7 +6,7 @@
 // nothing about the transport: it is tried again with another token.
 
 import { Backoff } from './backoff.js';
-import { OVERLOADED_MS, PREFERRED_MAX_MS, PREFERRED_MS, RESETS_MAX, SAME_TRANSPORT_ATTEMPTS, STABLE_MS } from './times.js';
+import { OVERLOADED_MS, PREFERRED_MAX_MS, PREFERRED_MS, RECONNECT, RESETS_MAX, SAME_TRANSPORT_ATTEMPTS, STABLE_MS } from './times.js';
 import { transportList } from './transports/index.js';
 
 export class Attempts {
@@ -18,6 +18,8 @@ export class Attempts {
   isAuto;
   #transports;
   #backoff;
+  /** For attempts after faults of tokens. */
+  #tokenBackoff;
   /** For attempts with the first transport while a fallback is in use. */
   #preferredBackoff;
   #sameTransportAttempts = 0;
@@ -27,7 +29,8 @@ export class Attempts {
   #resets = 0;
 
   constructor({ backoff, preferredRetryMs }) {
-    this.#backoff = new Backoff(backoff);
+    this.#backoff = new Backoff({ ...RECONNECT, ...backoff });
+    this.#tokenBackoff = new Backoff(backoff);
     this.#preferredBackoff = new Backoff({ initialMs: PREFERRED_MS, maxMs: preferredRetryMs ?? PREFERRED_MAX_MS });
   }
 
@@ -42,7 +45,7 @@ export class Attempts {
   name(index = this.index) { return this.#transports[index]; }
 
   /** The delay before the next attempt if the application, and not the network, is at fault. */
-  delayMs() { return this.#backoff.delayMs(); }
+  delayMs() { return this.#tokenBackoff.delayMs(); }
 
   /** The delay before the first transport is tried beside a fallback. */
   preferredDelayMs() { return this.#preferredBackoff.delayMs(); }
@@ -51,6 +54,7 @@ export class Attempts {
   reset() {
     this.#sameTransportAttempts = this.#permanentFailures = this.#afterMs = 0;
     this.#backoff.reset();
+    this.#tokenBackoff.reset();
   }
 
   opened() {
@@ -67,6 +71,7 @@ export class Attempts {
     const hasLasted = openMs >= STABLE_MS;
     if (hasLasted) {
       this.#backoff.reset();
+      this.#tokenBackoff.reset();
       this.tokenFault = undefined;
       if (!this.index) this.#preferredBackoff.reset();
     }

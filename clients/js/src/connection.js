@@ -190,6 +190,7 @@ export class Connection extends Emitter {
     },
 
     woken: () => this.#checkAfter(0),
+    silent: () => this.#checkAfter(0),
 
     // The carrier passes a newer token on.
     expiring: (renew) => {

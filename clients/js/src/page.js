@@ -26,13 +26,15 @@ export async function checkOrigin(base) {
 
 export const isSeen = () => globalThis.document?.visibilityState !== 'hidden';
 
-/** Calls `heard(event)` with `offline`, `online` (or another kind of network), `visible`, `left` and `returned` until `signal` is aborted. */
+/** Calls `heard(event)` with `offline`, `online` (or another kind of network, or a page that was frozen), `visible`, `left` and `returned` until `signal` is aborted. */
 export function watchPage(heard, signal) {
   const { document, navigator } = globalThis;
   const listen = (target, name, event) => target?.addEventListener?.(name, () => heard(event), { signal });
   listen(globalThis, 'offline', 'offline');
   listen(globalThis, 'online', 'online');
   listen(navigator?.connection, 'change', 'online');
+  // A frozen page goes on.
+  listen(document, 'resume', 'online');
   document?.addEventListener('visibilitychange', () => isSeen() && heard('visible'), { signal });
   listen(globalThis, 'pagehide', 'left');
   listen(globalThis, 'pageshow', 'returned');

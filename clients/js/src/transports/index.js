@@ -23,6 +23,7 @@
 //   link('unwatched', room, error)              the members of a room can't be read any more
 //   link('alive')                               the answer to a check
 //   link('woken')                               the page's timers were paused
+//   link('silent')                              nothing has been received for a while
 //   link('expiring', renew)                     the token expires soon: `renew(token)` passes a newer one on
 //   link('failed', error)                       another request was refused
 //   link('lost', { code, reason, retry, afterMs, token })  the end; `retry: false`: another attempt would end the same way; `token`: it was

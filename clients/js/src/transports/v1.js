@@ -138,7 +138,8 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
       if (pauseMs > TICKS_MAX * (halfMs / 4)) return link('woken');
       if (tickedAt - Math.max(pingedAt, receivedAt) < halfMs) return;
       if (pingedAt > receivedAt) return end({ reason: 'the server is silent' });
-      ping();
+      // A check, which is a ping, opens another connection soon if there is no answer.
+      link('silent');
     }, halfMs / 4);
   };
 
