@@ -16,7 +16,7 @@ export interface AttachOptions {
    * If this process crashes, what becomes of messages that it may have handled, because it hasn't acknowledged them.
    *
    * `disconnect`: the clients that sent them are disconnected, and connect again. `redeliver`: another worker handles them, at least once. `drop`: they
-   * are dropped, so each is handled at most once. Default: `disconnect`.
+   * are dropped, so each is handled at most once. Default: `on_crash` of Stentor's configuration, which is `disconnect` unless it is set.
    */
   onCrash?: 'disconnect' | 'redeliver' | 'drop';
   /** Interval at which changes of `socket.data` are saved for the next process, in milliseconds. Default: 1,000. */

@@ -28,7 +28,7 @@ export class Link extends EventEmitter {
   constructor(io, url, options = {}) {
     super();
     check(io, options);
-    const { http, name = defaultName(), onCrash = 'disconnect', stateInterval = STATE_INTERVAL_MS, settle = SETTLE_MS, signals = true } = options;
+    const { http, name = defaultName(), onCrash, stateInterval = STATE_INTERVAL_MS, settle = SETTLE_MS, signals = true } = options;
     this.#settle = settle;
     this.#signals = signals;
     const settings = { token: options.token, engine: options.engine, name, onCrash, stateInterval, http: portOf(http) };

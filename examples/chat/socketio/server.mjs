@@ -1,0 +1,26 @@
+// The chat as a worker of Stentor. Without Stentor, the lines marked with + are gone, and those marked with - are there.
+import { createServer } from 'node:http';
+import express from 'express';
+import session from 'express-session';
+import { Server } from 'socket.io';
+import { attach } from '@stentor/socket.io'; // +
+import { chat } from './chat.mjs';
+
+const { PORT = '3000', STENTOR = 'ws://127.0.0.1:8001', STENTOR_TOKEN, CLIENTS = 'http://127.0.0.1:8000' } = process.env;
+
+const app = express();
+const http = createServer(app);
+const sessions = session({ secret: process.env.SESSION_SECRET ?? 'change me', resave: false, saveUninitialized: true });
+app.use(sessions);
+app.use(express.static(new URL('public', import.meta.url).pathname));
+app.get('/server', (request, response) => response.json({ url: CLIENTS }));
+
+// - const io = new Server(http, options);
+const io = new Server({ cors: { origin: `http://127.0.0.1:${PORT}`, credentials: true } });
+const link = attach(io, STENTOR, { token: STENTOR_TOKEN, http }); // +
+io.engine.use(sessions);
+chat(io);
+
+http.listen(Number(PORT), '127.0.0.1');
+await link.listen(); // +
+console.log(`the chat is at http://127.0.0.1:${http.address().port}`);
