@@ -300,6 +300,19 @@ test('a handover gives sessions back with their data, and ends the link', async 
   await assert.rejects(link.listen(), { code: 'closed' });
 });
 
+test('an exception of the application keeps no session from being handed over', async (t) => {
+  const { io, link, connection } = await worker(t);
+  const socket = await connected(io, connection, 1);
+  socket.on('disconnect', () => { throw new Error('handler'); });
+  const over = assert.rejects(link.handover({ hook: () => Promise.reject(new Error('hook')) }), { message: 'hook' });
+  await connection.read('BYE');
+  connection.write(['DRAINED']);
+  assert.equal((await connection.read('RELEASED')).data, '{}');
+  assert.deepEqual((await connection.read('BYE')).bye, { mode: 'done' });
+  connection.write(['NOP']);
+  await over;
+});
+
 test('one session is given back when Stentor asks', async (t) => {
   const { io, connection } = await worker(t);
   const socket = await connected(io, connection, 1);
@@ -397,5 +410,8 @@ test('mistakes are reported where they are made', (t) => {
   check(() => attach(new Server(), 'ws://127.0.0.1', { tokens: 1 }), /^attach\(\) has no option `tokens`; it has token, app, name, /);
   check(() => attach(new Server(), 'ws://127.0.0.1', { onCrash: 'ignore' }), 'onCrash is one of disconnect, redeliver, drop, not ignore');
   check(() => attach(new Server(), 'there'), 'Invalid URL');
+  const io = new Server();
+  attach(io, 'ws://127.0.0.1');
+  check(() => io.listen(3000), 'the clients of this Server are those of Stentor: call link.listen() instead');
   t.after(() => http.close());
 });

@@ -84,16 +84,23 @@ export class Link extends EventEmitter {
   async #handOver(settle, hook) {
     if (this.#worker.isStopped) return;
     this.emit('handover');
-    await handOver(this.#worker, { settle, hook });
-    this.#ignoreSignals();
+    try {
+      await handOver(this.#worker, { settle, hook });
+    } finally {
+      this.#ignoreSignals();
+    }
   }
 
   // A second signal changes nothing: PM2 and terminals may send two.
   #onSignal = (signal) => {
     if (this.#handover) return;
-    this.handover().then(() => {
+    const exit = (code) => {
       // The application's own handlers decide about the exit.
-      if (process.listenerCount(signal) === 0) process.exit(0);
+      if (process.listenerCount(signal) === 0) process.exit(code);
+    };
+    this.handover().then(() => exit(0), (error) => {
+      console.error(error);
+      exit(1);
     });
   };
 
@@ -144,6 +151,9 @@ function bind(io, worker, http) {
   const Adapter = inMemoryAdapter(current);
   worker.keepsRooms = !io._opts.adapter && isDefault(current, Adapter);
   if (worker.keepsRooms) io.adapter(adapterFor(worker, Adapter));
+  io.listen = io.attach = () => {
+    throw new Error('the clients of this Server are those of Stentor: call link.listen() instead');
+  };
   io.bind(worker.engine);
   io.eio = worker.engine;
   if (!worker.engine.sendsCors && io._corsMiddleware) worker.engine.use(io._corsMiddleware);

@@ -16,19 +16,32 @@ const DRAIN_MS = 5_000;
 const turn = () => new Promise(setImmediate);
 const time = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Gives all sessions back, and ends the link. */
+/** Gives all sessions back, and ends the link. Throws the first exception of `hook` and of handlers afterwards: they don't keep sessions here. */
 export async function handOver(worker, { settle, hook }) {
+  const errors = [];
   const isDrained = await Promise.race([worker.drain().then(() => true), time(DRAIN_MS)]);
   if (!isDrained) return worker.leave(null);
   // Handlers of the last messages have run up to their first `await`.
   await turn();
   if (settle > 0) await time(settle);
-  await hook?.();
+  try {
+    await hook?.();
+  } catch (error) {
+    errors.push(error);
+  }
   await finished(() => unfinished(worker).size > 0);
   worker.engine.forgetChecks();
   const refused = unfinished(worker);
-  for (const session of [...worker.engine.sessions]) release(worker, session, refused.has(session));
-  return worker.leave('done');
+  for (const session of [...worker.engine.sessions]) {
+    try {
+      release(worker, session, refused.has(session));
+    } catch (error) {
+      errors.push(error);
+    }
+  }
+  await worker.leave('done');
+  if (errors.length > 0) throw errors[0];
+  return undefined;
 }
 
 /** Handles RELEASE: gives one session back when its last messages have been handled. */
@@ -38,8 +51,11 @@ export async function releaseSoon(worker, session) {
   const isUnfinished = () => unfinished(worker).has(session);
   await finished(isUnfinished);
   if (worker.isStopped) return;
-  release(worker, session, isUnfinished());
-  worker.channel.write(WORKER.RELEASED, session.handle, END, '');
+  try {
+    release(worker, session, isUnfinished());
+  } finally {
+    worker.channel.write(WORKER.RELEASED, session.handle, END, '');
+  }
 }
 
 /** Waits until something isn't busy any more, but not forever. */
@@ -71,6 +87,9 @@ function release(worker, session, isRefused) {
   worker.counts.released += 1;
   // Before the handlers of `disconnect` run: the session goes on as it is.
   const kept = [...session.sockets].map(([adapter, socket]) => [adapter.index, dataOf(socket.data)]);
-  worker.releasing(() => session.end(REASON));
-  for (const [index, data] of kept) if (data !== null) worker.channel.write(WORKER.RELEASED, session.handle, index, data);
+  try {
+    worker.releasing(() => session.end(REASON));
+  } finally {
+    for (const [index, data] of kept) if (data !== null) worker.channel.write(WORKER.RELEASED, session.handle, index, data);
+  }
 }

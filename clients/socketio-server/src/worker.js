@@ -109,10 +109,19 @@ export class Worker {
     this.namespaces.redeclare();
     this.questions.clear();
     this.engine.forgetChecks();
-    this.releasing(() => {
-      for (const session of [...this.engine.sessions]) session.end('transport close');
-    });
+    this.releasing(() => this.#endSessions('transport close'));
     if (this.#onDrained) this.channel.write(WORKER.BYE, { mode: 'handover' });
+  }
+
+  /** An exception of one session's handlers is reported as uncaught, and affects no other session. */
+  #endSessions(reason) {
+    for (const session of [...this.engine.sessions]) {
+      try {
+        session.end(reason);
+      } catch (error) {
+        process.nextTick(() => { throw error; });
+      }
+    }
   }
 
   /** Runs a function that ends sessions for this worker only. */
@@ -228,7 +237,7 @@ export class Worker {
     if (this.isStopped) return;
     const leaving = this.leave('stop');
     this.engine.forgetChecks();
-    for (const session of [...this.engine.sessions]) session.end('forced close');
+    this.#endSessions('forced close');
     leaving.catch(() => {});
   }
 
