@@ -1,9 +1,8 @@
 //! Permissions: questions to the authorizer, and the connections that wait for answers.
 //!
 //! A connection whose client caused a question waits, and its further input isn't read. If one of several connections of a
-//! client waits, the others wait as well. A message keeps the state with which it continues ([`kept`]), so its handler runs
-//! once. A request, and the CONNECT of a Socket.IO client, are handled again when all answers have arrived. The answers are
-//! kept until then, so that the authorizer isn't asked twice.
+//! client waits, the others wait as well. The rest of a message, request or CONNECT is kept and continues with the decision:
+//! messages with the question ([`kept`]), requests and CONNECTs by their machines. So each handler runs once.
 //!
 //! ```text
 //!  handled ── Pending ──► waits ── decided, or the deadline ──► continues ──► answers forgotten
@@ -124,7 +123,7 @@ struct Deferred {
     /// The reply to an event, if the application handled it.
     reply: Option<Box<EventReply>>,
     identity: Option<Arc<Identity>>,
-    /// The rest of the message, which continues after the answer. `None` if the message or request is handled again.
+    /// The rest of the message, which continues after the answer. `None` if the machine of the connection or client keeps it.
     kept: Option<Kept>,
     /// The authorizer that decides. `None` if another port answers.
     authorizer: Option<Arc<dyn Authorizer>>,
@@ -229,7 +228,8 @@ impl Questions {
     }
 
     /// Decides whether a session's client may perform an action. All permissions of clients are decided here, or in
-    /// [`Self::authorize_connect`]. `waits` is `true` if the client's message or request can wait for the answer.
+    /// [`Self::authorize_connect`]. `waits` is `true` if the client's message or request can wait for the answer. `decided` is
+    /// the decision for which it waited before, if any.
     #[inline]
     pub(crate) fn authorize(
         &mut self,
@@ -238,7 +238,11 @@ impl Questions {
         client: impl FnOnce() -> (PublicId, u64),
         access: Access<'_>,
         waits: bool,
+        decided: Option<Decided>,
     ) -> Result<(), Refused> {
+        if let Some(decided) = decided.filter(|decided| decided.is_current) {
+            return self.accept(session, access, decided.answer).map_err(Refused::Denied);
+        }
         if !self.is_on || self.identities.is_allowed(session, access) {
             return Ok(());
         }

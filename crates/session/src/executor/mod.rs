@@ -325,7 +325,8 @@ impl Executor {
         self.hub.set_format(session, encoding.into());
     }
 
-    /// Subscribes a session of this core at its client's request, if the client may subscribe.
+    /// Subscribes a session of this core at its client's request, if the client may subscribe. `decided` is the decision for
+    /// which the request waited, if any.
     ///
     /// # Errors
     /// The client isn't allowed to subscribe, or a limit is reached.
@@ -335,10 +336,11 @@ impl Executor {
         topic: &Topic,
         options: impl Into<SubscribeOptions>,
         since: Option<Position>,
+        decided: Option<Decided>,
     ) -> Result<(), NotSubscribed> {
         let Self { questions, context, hub, recovery, .. } = self;
         let client = || asking(hub, recovery, context, session);
-        questions.authorize(context.now, session, client, Access::Subscribe(topic), true)?;
+        questions.authorize(context.now, session, client, Access::Subscribe(topic), true, decided)?;
         hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
         questions.identities.grant(session, topic);
         Ok(())
@@ -382,7 +384,7 @@ impl Executor {
             if refused.is_some() {
                 return false;
             }
-            match self.subscribe(session, &Topic::Feed(key.clone()), options, None) {
+            match self.subscribe(session, &Topic::Feed(key.clone()), options, None, None) {
                 Ok(()) => false,
                 Err(NotSubscribed::Pending) => true,
                 Err(error) => {

@@ -5,13 +5,15 @@
 use super::client::TransportStatus;
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, cors, status_of, text, write_head};
 use super::response::{Response, ResponseContext, ResponseState};
-use crate::app::{NotSubscribed, Refused};
+use crate::app::{Decided, NotSubscribed, Refused};
 use crate::encode::Encoding;
 use crate::executor::Executor;
 use crate::identity::Service;
 use crate::millis::Millis;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Policy, Position, SessionId, Topic};
+use crate::ports::{Denial, Identity};
 use crate::subscribe_options::TOO_MANY_TOPICS;
+use std::sync::Arc;
 use stentor_wire::http1;
 
 /// A document is content of its upstream, not of this server. With this header, a browser that opens the document gives it a
@@ -236,28 +238,58 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
         known: wait.map(|(_, tag)| tag.into_owned()),
         unchanged: None,
     };
-    let identity = match cx.identify("http") {
-        Ok(identity) => identity,
-        Err(Refused::Pending) => return RequestOutcome::Admission(None),
-        Err(Refused::Denied(denial)) => {
-            return cx.refuse_denied(&denial, &[SANDBOX, ("Cache-Control", "no-store")]);
-        }
-    };
-    let session = cx.ex.open_session(Encoding::DOCUMENT, cx.owner(Service::default()), cx.source);
-    cx.ex.set_identity(session, identity);
-    if let Err(error) = cx.ex.subscribe(session, &Topic::Feed(key), Policy::Latest, None) {
-        cx.ex.close_session(session);
-        let (status, why) = match error {
-            NotSubscribed::Pending => return RequestOutcome::Admission(None),
-            NotSubscribed::Limit(_) => (503, TOO_MANY_TOPICS.into()),
-            NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
-        };
-        cx.count_error();
-        awaited.write_error(awaited.options(cx.ex), status, &why, cx.out);
-        return cx.answered();
+    identify(cx, key, awaited, None)
+}
+
+/// Verifies the client's identity. `decided` is the decision for which the request waited.
+fn identify(
+    cx: &mut RequestContext<'_>,
+    key: Key,
+    awaited: Awaited,
+    decided: Option<Decided>,
+) -> RequestOutcome {
+    match cx.identify("http", decided) {
+        Ok(identity) => subscribe(cx, key, awaited, identity, None),
+        Err(Refused::Pending) => cx.wait_for_one(move |cx, _, decided| identify(cx, key, awaited, decided)),
+        Err(Refused::Denied(denial)) => refuse_denied(cx, &denial),
     }
-    *cx.session = Some(session);
-    RequestOutcome::Waiting(Box::new(awaited))
+}
+
+fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> RequestOutcome {
+    cx.refuse_denied(denial, &[SANDBOX, ("Cache-Control", "no-store")])
+}
+
+/// Subscribes to the document. `decided` is the decision for which the request waited.
+fn subscribe(
+    cx: &mut RequestContext<'_>,
+    key: Key,
+    awaited: Awaited,
+    identity: Option<Arc<Identity>>,
+    decided: Option<Decided>,
+) -> RequestOutcome {
+    if let (Some(_), Some(identity)) = (&decided, &identity)
+        && let Err(denial) = cx.ex.check_identity(identity)
+    {
+        return refuse_denied(cx, &denial);
+    }
+    let session = cx.ex.open_session(Encoding::DOCUMENT, cx.owner(Service::default()), cx.source);
+    cx.ex.set_identity(session, identity.clone());
+    let topic = Topic::Feed(key.clone());
+    let Err(error) = cx.ex.subscribe(session, &topic, Policy::Latest, None, decided) else {
+        *cx.session = Some(session);
+        return RequestOutcome::Waiting(Box::new(awaited));
+    };
+    cx.ex.close_session(session);
+    let (status, why) = match error {
+        NotSubscribed::Pending => {
+            return cx.wait_for_one(move |cx, _, decided| subscribe(cx, key, awaited, identity, decided));
+        }
+        NotSubscribed::Limit(_) => (503, TOO_MANY_TOPICS.into()),
+        NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
+    };
+    cx.count_error();
+    awaited.write_error(awaited.options(cx.ex), status, &why, cx.out);
+    cx.answered()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! ```text
 //!  client, clients, query, response, request, message    common parts of several protocols
 //!  token                                                 the token and identity of a request's client
+//!  opening                                               decisions about a request that opens a session
 //!  dialect                                               messages and heartbeats of WebSockets with a session of their own
 //!  upgrade                                               requests for these WebSockets
 //!  document, file, ndjson, page, primus, sse,            one protocol each
@@ -29,6 +30,7 @@ mod file;
 pub mod http;
 mod message;
 pub(crate) mod ndjson;
+mod opening;
 pub(crate) mod page;
 pub(crate) mod primus;
 mod query;

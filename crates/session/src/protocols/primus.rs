@@ -62,10 +62,10 @@ impl Protocol for Primus {
         })
     }
 
-    fn handle_request(&self, cx: &mut RequestContext<'_>, _clients: &mut Clients) -> RequestOutcome {
+    fn handle_request(&self, cx: &mut RequestContext<'_>, clients: &mut Clients) -> RequestOutcome {
         match route_of(cx.request.path()) {
             Some(Route::Connect) => {
-                upgrade::handle_request(cx, Pinging::Idle.into(), Service::default(), None)
+                upgrade::handle_request(cx, clients, Pinging::Idle.into(), Service::default(), None)
             }
             _ => handle_spec_request(cx),
         }

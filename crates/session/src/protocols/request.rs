@@ -1,15 +1,19 @@
 //! The outcomes of HTTP requests, and the responses to HTTP clients.
 
+mod suspended;
+
+pub(super) use suspended::Answer;
+pub(crate) use suspended::{Answered, Suspended};
+
 use super::dialect::Upgraded;
 use super::response::Response;
-use crate::app::{Connect, Envelope, HandlerScope, Refused, RequestId};
-use crate::encode::{ERROR_BYTES_MAX, Encoding};
+use crate::encode::ERROR_BYTES_MAX;
 use crate::executor::Executor;
 use crate::http_date::HttpDate;
 use crate::identity::{ClientId, Owner, Service, Sid};
 use crate::limits::LimitReached;
 use crate::model::{ConnId, CoreId, Key, KeyError, KeyRule, SessionId};
-use crate::ports::{Denial, Handover, Identity, Location, NodeTag};
+use crate::ports::{Denial, Handover, NodeTag};
 use crate::proxies::ClientAddress;
 use stentor_wire::http1::{self, Request, Version};
 
@@ -21,11 +25,8 @@ pub enum RequestOutcome {
     Upgraded(Upgraded),
     /// The rest of the response follows later.
     Waiting(Box<dyn Response>),
-    /// The request waits for [`crate::app::Context::admit`] or for a decision, and is then handled again. If the application
-    /// admits the client, the client will have this id.
-    Admission(Option<Sid>),
-    /// The request for an SSE stream waits for decisions, and is then handled again.
-    StreamAdmission,
+    /// The request waits for an answer.
+    Suspended(Suspended),
     /// The request needs its body, of at most this size. `opened` is the client that the request has opened, if the body
     /// has the client's first messages.
     Body { bytes_max: usize, opened: Option<Box<Opened>> },
@@ -36,8 +37,6 @@ pub enum RequestOutcome {
     Move(CoreId),
     /// The request belongs to another node.
     Relay(NodeTag),
-    /// The request waits until the node of its session is known, and is then handled again.
-    Location,
 }
 
 impl RequestOutcome {
@@ -66,10 +65,8 @@ pub struct RequestContext<'a> {
     pub stays: bool,
     /// The way in which the connection arrived. `None` if it comes directly from its client. Other connections aren't relayed.
     pub handover: Option<Handover>,
-    /// The node of the session that the request names, if it was looked up before.
-    pub location: Option<Location>,
-    /// The application's decision about this request, if it was asked before.
-    pub admission: Option<Box<(Connect, Option<Sid>)>>,
+    /// Returns the current core of a client that began on this core and was moved.
+    pub(crate) departed: &'a dyn Fn(Sid) -> Option<CoreId>,
 }
 
 impl<'a> RequestContext<'a> {
@@ -197,16 +194,23 @@ impl<'a> RequestContext<'a> {
         RequestOutcome::Move(core)
     }
 
-    /// Relays the connection to the node that an id names, or looks the node up if it isn't known. `None` as for
-    /// [`Self::relay_to`].
-    pub(crate) fn relay_to_node_of(&mut self, id: Sid) -> Option<RequestOutcome> {
+    /// Relays the connection to the node that an id names, after the node has been looked up if it isn't known. `refuse`
+    /// answers if the node can't be reached, or the request has already been relayed.
+    pub(crate) fn relay_to_node_of(
+        &mut self,
+        id: Sid,
+        refuse: fn(&mut RequestContext<'_>) -> RequestOutcome,
+    ) -> RequestOutcome {
         let node = id.node();
-        let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
-        if self.location.is_none() && !relay.reaches(node) {
+        if let Some(relay) = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())
+            && !relay.reaches(node)
+        {
             relay.find(node, self.ex.when_located(self.conn));
-            return Some(RequestOutcome::Location);
+            return RequestOutcome::Suspended(Suspended::until_located(move |cx, _, _| {
+                cx.relay_to(node).unwrap_or_else(|| refuse(cx))
+            }));
         }
-        self.relay_to(node)
+        self.relay_to(node).unwrap_or_else(|| refuse(self))
     }
 
     /// Relays the connection to the node of its client, or answers that this isn't possible now. `None` if the node can't be
@@ -220,52 +224,6 @@ impl<'a> RequestContext<'a> {
             return Some(self.unavailable("1", &[], "the session's node is busy; try again"));
         }
         Some(RequestOutcome::Relay(node))
-    }
-
-    /// Asks the authorizer and the application whether a client may connect, or takes their answers to an earlier question.
-    pub(crate) fn ask_to_connect(
-        &mut self,
-        identity: Option<&Identity>,
-        envelope: Envelope,
-        service: Service,
-        client: Option<&str>,
-    ) -> Connect {
-        if let Some(admission) = self.admission.take() {
-            return admission.0;
-        }
-        let asked = self.ex.authorize_connect(identity, "/", None);
-        match asked.and_then(|()| self.ex.prepare_rooms(identity, "/")) {
-            Ok(()) => {}
-            Err(Refused::Pending) => return Connect::Pending,
-            Err(Refused::Denied(denial)) => {
-                let status = status_of(&denial);
-                return Connect::Refuse { status, message: denial.message.into_owned() };
-            }
-        }
-        self.ask_app_to_connect(envelope, service, client)
-    }
-
-    /// Asks the application whether a client may connect. The authorizer decides later.
-    pub(crate) fn ask_app_to_connect(
-        &mut self,
-        envelope: Envelope,
-        service: Service,
-        client: Option<&str>,
-    ) -> Connect {
-        if let Some(admission) = self.admission.take() {
-            return admission.0;
-        }
-        let request = self.request;
-        let pending = Some(RequestId(self.conn));
-        let scope = HandlerScope {
-            encoding: Encoding::websocket(envelope, false),
-            request: Some(request),
-            pending,
-            service,
-            client,
-            ..HandlerScope::default()
-        };
-        self.ex.notify_app(scope, |app, ctx| app.connect(ctx, request))
     }
 }
 

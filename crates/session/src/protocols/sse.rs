@@ -33,17 +33,21 @@ mod body;
 use super::client::TransportStatus;
 use super::query::ConnectQuery;
 use super::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, push_credentials, push_preflight,
-    write_piece, write_stream_head,
+    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, Suspended, push_credentials,
+    push_preflight, write_piece, write_stream_head,
 };
 use super::response::{Response, ResponseContext, ResponseState};
-use crate::app::{NotSubscribed, Refused};
+use crate::app::{Decided, NotSubscribed, Refused};
 use crate::encode::{Encoding, unchunked};
-use crate::executor::{Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToConnection};
+use crate::executor::{
+    Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX, SubscribeOptions, ToConnection,
+};
 use crate::identity::Service;
 use crate::millis::{Millis, part_of};
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Position, SessionId, SubscribeError, Topic};
+use crate::ports::Identity;
 use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_wire::http1::{self, BodyKind, Request};
 use stentor_wire::sse::{self, Positions};
@@ -256,17 +260,9 @@ pub(crate) fn handle_body(
 ) -> RequestOutcome {
     let extra = cors_of(cx);
     let options = cx.ex.options();
-    let outcome = match body::feeds(&buffered.body, &options.keys, options.limits.subscriptions_max) {
+    match body::feeds(&buffered.body, &options.keys, options.limits.subscriptions_max) {
         Ok(feeds) => open(cx, key, feeds, &extra),
         Err(error) => cx.refuse(400, &extra, &error),
-    };
-    match outcome {
-        // The request and its body are kept until the decision arrives.
-        RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => RequestOutcome::Rest,
-        outcome => {
-            cx.ex.questions.finish_handling();
-            outcome
-        }
     }
 }
 
@@ -299,72 +295,124 @@ fn open(
     if feeds.is_empty() {
         return cx.refuse(400, extra, "name a feed: /sse/KEY, /sse?feed=KEY, or in the body of POST /sse");
     }
-    if cx.ex.drain.is_draining() && is_event_source(request) && request.method() == "GET" {
-        return send_back(cx, extra);
+    if let Some(outcome) = turn_away(cx, extra) {
+        return outcome;
     }
-    if let Some(unavailable) = cx.unavailable_while_draining(extra) {
-        return unavailable;
+    let opening =
+        Opening { waits: vec![false; feeds.len()], feeds, subscription, identity: None, generation: 0 };
+    opening.identify(cx, None)
+}
+
+/// Answers a request while the node drains.
+fn turn_away(cx: &mut RequestContext<'_>, extra: &[(&str, &str)]) -> Option<RequestOutcome> {
+    if cx.ex.drain.is_draining() && is_event_source(cx.request) && cx.request.method() == "GET" {
+        return Some(send_back(cx, extra));
     }
-    let identity = match cx.identify("sse") {
-        Ok(identity) => identity,
-        Err(Refused::Pending) => return RequestOutcome::Admission(None),
-        Err(Refused::Denied(denial)) => return cx.refuse_denied(&denial, extra),
-    };
-    let mut head = Vec::with_capacity(512);
-    let mut options = cx.options;
-    let chunked = write_events_head(&mut head, request, &mut options, extra);
-    if options.head_only {
-        cx.options = options;
-        cx.out.append(&mut head);
-        return cx.answered();
-    }
-    // A script that sends a body keeps a position per feed, so it needs only the shared ids.
-    let has_shared_ids = feeds.len() == 1 || request.method() == "POST";
-    let encoding = if has_shared_ids { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
-    let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.source);
-    cx.ex.set_identity(session, identity);
-    let mut is_undecided = false;
-    for (key, seen) in &feeds {
-        let topic = Topic::Feed(key.clone());
-        let Err(error) = cx.ex.subscribe(session, &topic, subscription, *seen) else { continue };
-        let (status, why) = match error {
-            NotSubscribed::Pending => {
-                is_undecided = true;
-                continue;
+    cx.unavailable_while_draining(extra)
+}
+
+/// A request for a stream, and how far it has been decided.
+struct Opening {
+    /// The feeds, sorted by their keys.
+    feeds: Vec<StreamFeed>,
+    subscription: SubscribeOptions,
+    identity: Option<Arc<Identity>>,
+    /// For each feed, `true` if the request waits for the permission to subscribe.
+    waits: Vec<bool>,
+    /// The generation of the rules by which the other feeds were permitted.
+    generation: u64,
+}
+
+impl Opening {
+    /// Verifies the client's identity. `decided` is the decision for which the request waited.
+    fn identify(mut self, cx: &mut RequestContext<'_>, decided: Option<Decided>) -> RequestOutcome {
+        match cx.identify("sse", decided) {
+            Ok(identity) => {
+                self.identity = identity;
+                self.subscribe(cx, None)
             }
-            NotSubscribed::Denied(denial) => {
-                cx.ex.close_session(session);
-                cx.options = options;
-                return cx.refuse_denied(&denial, extra);
+            Err(Refused::Pending) => cx.wait_for_one(move |cx, _, decided| self.identify(cx, decided)),
+            Err(Refused::Denied(denial)) => {
+                let extra = cors_of(cx);
+                cx.refuse_denied(&denial, &extra)
             }
-            NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => (400, TOO_MANY_FEEDS),
-            NotSubscribed::Limit(SubscribeError::TooManyTopics) => (503, TOO_MANY_TOPICS),
-            NotSubscribed::Limit(SubscribeError::TooManyColdKeys) => (429, TOO_MANY_COLD_KEYS),
+        }
+    }
+
+    /// Continues after the decisions on feeds.
+    fn resume(self, cx: &mut RequestContext<'_>, decided: Vec<Decided>) -> RequestOutcome {
+        let extra = cors_of(cx);
+        if let Some(identity) = &self.identity
+            && let Err(denial) = cx.ex.check_identity(identity)
+        {
+            return cx.refuse_denied(&denial, &extra);
+        }
+        turn_away(cx, &extra).unwrap_or_else(|| self.subscribe(cx, Some(decided)))
+    }
+
+    /// Opens the stream's session. `decided` are the decisions for which the request waited.
+    fn subscribe(mut self, cx: &mut RequestContext<'_>, decided: Option<Vec<Decided>>) -> RequestOutcome {
+        let (request, extra) = (cx.request, cors_of(cx));
+        let mut head = Vec::with_capacity(512);
+        let mut options = cx.options;
+        let chunked = write_events_head(&mut head, request, &mut options, &extra);
+        if options.head_only {
+            cx.options = options;
+            cx.out.append(&mut head);
+            return cx.answered();
+        }
+        // A script that sends a body keeps a position per feed, so it needs only the shared ids.
+        let has_shared_ids = self.feeds.len() == 1 || request.method() == "POST";
+        let encoding = if has_shared_ids { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
+        let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.source);
+        cx.ex.set_identity(session, self.identity.clone());
+        let generation = cx.ex.questions.identities.generation();
+        let is_current = std::mem::replace(&mut self.generation, generation) == generation;
+        let mut decided = decided.map(Vec::into_iter);
+        for ((key, seen), waits) in self.feeds.iter().zip(&mut self.waits) {
+            let topic = Topic::Feed(key.clone());
+            let decided = decided
+                .as_mut()
+                .and_then(|decided| if *waits { decided.next() } else { Some(Decided::granted(is_current)) });
+            let subscribed = cx.ex.subscribe(session, &topic, self.subscription, *seen, decided);
+            *waits = matches!(subscribed, Err(NotSubscribed::Pending));
+            let (status, why) = match subscribed {
+                Ok(()) | Err(NotSubscribed::Pending) => continue,
+                Err(NotSubscribed::Denied(denial)) => {
+                    cx.ex.close_session(session);
+                    cx.options = options;
+                    return cx.refuse_denied(&denial, &extra);
+                }
+                Err(NotSubscribed::Limit(SubscribeError::TooManySubscriptions)) => (400, TOO_MANY_FEEDS),
+                Err(NotSubscribed::Limit(SubscribeError::TooManyTopics)) => (503, TOO_MANY_TOPICS),
+                Err(NotSubscribed::Limit(SubscribeError::TooManyColdKeys)) => (429, TOO_MANY_COLD_KEYS),
+            };
+            cx.ex.close_session(session);
+            cx.options = options;
+            return cx.refuse(status, &extra, why);
+        }
+        if self.waits.contains(&true) {
+            cx.ex.close_session(session);
+            let suspended = Suspended::until_decided(move |cx, _, decided| self.resume(cx, decided));
+            return RequestOutcome::Suspended(suspended.ending_with_input());
+        }
+        *cx.session = Some(session);
+        let settings = cx.ex.options().sse;
+        let events = Events {
+            chunked,
+            is_browser: is_browser(request),
+            state: ResponseState::new(options.keep_alive),
+            feeds_left: self.feeds.len(),
+            seen: if has_shared_ids { Box::default() } else { self.feeds.into() },
+            retry_lost: settings.retry_lost,
         };
-        cx.ex.close_session(session);
-        cx.options = options;
-        return cx.refuse(status, extra, why);
+        cx.out.append(&mut head);
+        // Session ids aren't reused soon, so each stream gets a different delay.
+        let retry = jitter(settings.retry, session.to_bits());
+        events.write(cx.out, |out| sse::write_retry(out, retry));
+        cx.ex.push(Effect::Connection(cx.conn, ToConnection::Flush));
+        RequestOutcome::Waiting(Box::new(events))
     }
-    if is_undecided {
-        cx.ex.close_session(session);
-        return RequestOutcome::StreamAdmission;
-    }
-    *cx.session = Some(session);
-    let settings = cx.ex.options().sse;
-    let events = Events {
-        chunked,
-        is_browser: is_browser(request),
-        state: ResponseState::new(options.keep_alive),
-        feeds_left: feeds.len(),
-        seen: if has_shared_ids { Box::default() } else { feeds.into() },
-        retry_lost: settings.retry_lost,
-    };
-    cx.out.append(&mut head);
-    // Session ids aren't reused soon, so each stream gets a different delay.
-    let retry = jitter(settings.retry, session.to_bits());
-    events.write(cx.out, |out| sse::write_retry(out, retry));
-    cx.ex.push(Effect::Connection(cx.conn, ToConnection::Flush));
-    RequestOutcome::Waiting(Box::new(events))
 }
 
 /// Writes the headers of a stream. Returns `true` if its events are chunks.

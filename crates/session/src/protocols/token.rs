@@ -12,7 +12,7 @@
 //! carry tokens, which are newer than the request's token.
 
 use super::request::RequestContext;
-use crate::app::{ClientIdentity, Refused, renews};
+use crate::app::{ClientIdentity, Decided, Refused, renews};
 use crate::identity::ClientId;
 use crate::model::{Disconnect, SessionId};
 use crate::ports::{ClientFacts, Credentials, Denial, Identity};
@@ -106,23 +106,36 @@ impl<'a> RequestContext<'a> {
         self.ex.questions.identities.is_on() && !matches!(self.token(), Ok(None))
     }
 
-    /// Verifies the client's identity. `None` if clients have no identities.
+    /// Verifies the client's identity. `None` if clients have no identities. `decided` is the decision for which the request
+    /// waited, if any.
     ///
     /// # Errors
     /// The token is refused, or the decision is pending.
-    pub(crate) fn identify(&mut self, protocol: &'static str) -> Result<Option<Arc<Identity>>, Refused> {
+    pub(crate) fn identify(
+        &mut self,
+        protocol: &'static str,
+        decided: Option<Decided>,
+    ) -> Result<Option<Arc<Identity>>, Refused> {
         if !self.ex.questions.identities.is_on() {
             return Ok(None);
         }
         let token = self.token().map_err(Refused::Denied)?;
         let credentials = Credentials { token: token.as_deref(), client: self.facts(protocol) };
-        let identity = self.ex.identify(&credentials, None)?;
-        // Requests for documents have no lasting session. Socket.IO sessions are checked with their CONNECT.
-        if !matches!(protocol, "http" | "socketio") {
-            let checked = self.ex.check_user(identity.as_deref());
-            checked.map_err(|reached| Refused::Denied(reached.denial()))?;
-        }
+        let identity = self.ex.identify(&credentials, decided)?;
+        self.check_user(protocol, identity.as_deref()).map_err(Refused::Denied)?;
         Ok(identity)
+    }
+
+    /// Checks whether one more session of an identity's user may begin.
+    ///
+    /// # Errors
+    /// The user has the maximum number of sessions.
+    pub(crate) fn check_user(&self, protocol: &str, identity: Option<&Identity>) -> Result<(), Denial> {
+        // Requests for documents have no lasting session. Socket.IO sessions are checked with their CONNECT.
+        if matches!(protocol, "http" | "socketio") {
+            return Ok(());
+        }
+        self.ex.check_user(identity).map_err(|reached| reached.denial())
     }
 
     /// Keeps the token of a client's first request, and the verified identity.
@@ -144,7 +157,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Checks the token of a client's later request, if the request has one: the session's id alone is then not sufficient. A
-    /// newer token of the same principal renews the client's sessions.
+    /// newer token of the same principal renews the client's sessions. `decided` is the decision for which the request waited.
     ///
     /// # Errors
     /// The token is refused or belongs to another principal, or the decision is pending.
@@ -153,6 +166,7 @@ impl<'a> RequestContext<'a> {
         id: ClientId,
         protocol: &'static str,
         sessions: &[SessionId],
+        decided: Option<Decided>,
     ) -> Result<(), Refused> {
         if !self.ex.questions.identities.is_on() {
             return Ok(());
@@ -164,7 +178,7 @@ impl<'a> RequestContext<'a> {
             return Ok(());
         }
         let credentials = Credentials { token: Some(&token), client: self.facts(protocol) };
-        let Some(new) = self.ex.identify(&credentials, None)? else { return Ok(()) };
+        let Some(new) = self.ex.identify(&credentials, decided)? else { return Ok(()) };
         let identities = &mut self.ex.questions.identities;
         let of_handshake = identities.client(id).and_then(|client| client.identity.clone());
         // In other namespaces, a hook may have assigned another identity.

@@ -3,12 +3,14 @@
 use super::clients::Clients;
 use super::dialect::{AnyDialect, Plain, SocketProfile, Upgraded};
 use super::message::{self, scope_of};
+use super::opening::{Admitted, NotAdmitted, Opening};
 use super::query::ConnectQuery;
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, borrowed};
 use super::route::{Protocol, RouteFacts};
 use super::token::{V1_PROTOCOL, disconnect_for, subprotocol};
-use crate::app::{Connect, Envelope, Refused};
+use crate::app::Envelope;
 use crate::encode::WINDOW_BITS;
+use crate::executor::Feeds;
 use crate::identity::Service;
 use crate::model::Key;
 use crate::options::Options;
@@ -28,10 +30,10 @@ impl Protocol for CustomProtocols {
         Some(RouteFacts { opens_session: true, has_socket: true, ..RouteFacts::default() })
     }
 
-    fn handle_request(&self, cx: &mut RequestContext<'_>, _clients: &mut Clients) -> RequestOutcome {
+    fn handle_request(&self, cx: &mut RequestContext<'_>, clients: &mut Clients) -> RequestOutcome {
         let place = custom_place(cx.request.path(), cx.ex.options());
         let service = place.map(Service::of_custom).unwrap_or_default();
-        handle_request(cx, Plain.into(), service, None)
+        handle_request(cx, clients, Plain.into(), service, None)
     }
 }
 
@@ -39,6 +41,7 @@ impl Protocol for CustomProtocols {
 /// send no messages.
 pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
+    clients: &mut Clients,
     dialect: AnyDialect,
     service: Service,
     key: Option<Key>,
@@ -65,21 +68,27 @@ pub(crate) fn handle_request(
     if let Some(unavailable) = cx.unavailable_while_draining(&[]) {
         return unavailable;
     }
-    let identity = match cx.identify(dialect.get().name()) {
-        Ok(identity) => identity,
-        Err(Refused::Pending) => return RequestOutcome::Admission(None),
-        Err(Refused::Denied(denial)) => return refuse(cx, &accepted, dialect, &denial),
-    };
     let envelope = if push_only || raw { Envelope::Raw } else { cx.ex.app_of(service).envelope() };
-    let mut headers = Vec::new();
-    if !push_only {
-        match cx.ask_to_connect(identity.as_deref(), envelope, service, None) {
-            Connect::Accept => {}
-            Connect::AcceptWith(extra) => headers = extra,
-            Connect::Pending => return RequestOutcome::Admission(None),
-            Connect::Refuse { status, message } => return cx.refuse_last(status, &[], &message),
+    let opening = Opening::new(dialect.get().name(), envelope, service).push_only(push_only);
+    cx.admit(clients, opening, move |cx, _, admitted| match admitted {
+        Ok(admitted) => {
+            open(cx, &accepted, SocketProfile { dialect, push_only, service }, envelope, feeds, admitted)
         }
-    }
+        Err(NotAdmitted::Denied(denial)) => refuse(cx, &accepted, dialect, &denial),
+        Err(NotAdmitted::Refused { status, message }) => cx.refuse_last(status, &[], &message),
+    })
+}
+
+/// Accepts a WebSocket and opens its session.
+fn open(
+    cx: &mut RequestContext<'_>,
+    accepted: &handshake::Accepted,
+    profile: SocketProfile,
+    envelope: Envelope,
+    feeds: Feeds,
+    Admitted { identity, headers }: Admitted,
+) -> RequestOutcome {
+    let SocketProfile { dialect, push_only, service } = profile;
     accepted.write_response(cx.out, &borrowed(&headers), subprotocol(cx.request));
     dialect.get().open(cx.out);
     // Shared compressed frames use the largest window.
@@ -93,7 +102,6 @@ pub(crate) fn handle_request(
     }
     cx.ex.subscribe_feeds(session, feeds);
     *cx.session = Some(session);
-    let profile = SocketProfile { dialect, push_only, service };
     RequestOutcome::Upgraded(Upgraded { client: None, profile, encoding, deflate: accepted.deflate })
 }
 

@@ -58,7 +58,7 @@ const LARGE_STRUCTS: [(&str, usize); 21] = [
     ("hub/RoomPresence", 23),
     ("hub/Sessions", 20),
     ("session/Executor", 20),
-    ("session/Http", 19),
+    ("session/Http", 16),
     ("session/Incoming", 16),
     ("session/Questions", 19),
     ("session/Shared", 21),

@@ -123,12 +123,16 @@ impl Context<'_> {
         access: Access<'_>,
         decided: Option<Decided>,
     ) -> Result<(), Refused> {
-        if let Some(decided) = decided.filter(|decided| decided.is_current) {
-            return self.questions.accept(session, access, decided.answer).map_err(Refused::Denied);
-        }
         let (core, hub, recovery) = (self.core, &*self.hub, self.recovery);
         let client = || crate::app::asking(hub, recovery, core, session);
-        self.questions.authorize(core.now, session, client, access, self.scope.waits)
+        self.questions.authorize(core.now, session, client, access, self.scope.waits, decided)
+    }
+}
+
+impl Decided {
+    /// A permission that was granted at once while the rules had this generation.
+    pub(crate) fn granted(is_current: bool) -> Self {
+        Self { number: 0, answer: Ok(()), identity: None, reply: None, is_current }
     }
 }
 
@@ -179,7 +183,7 @@ impl Questions {
     }
 
     /// Handles a late decision about an action of a session's client.
-    fn accept(
+    pub(super) fn accept(
         &mut self,
         session: SessionId,
         access: Access<'_>,

@@ -1,7 +1,7 @@
 //! Requests to `/engine.io/` and `/socket.io/`.
 
 use super::{ApplicationProtocol, Client, Poll, Probe, payload};
-use crate::app::{Connect, Envelope, Refused};
+use crate::app::{Decided, Envelope, Refused};
 use crate::budget::MESSAGE_BYTES;
 use crate::encode::Encoding;
 use crate::executor::{Alarm, Effect, Feeds, handshakes};
@@ -10,9 +10,10 @@ use crate::model::{Disconnect, SessionId};
 use crate::options::Options;
 use crate::ports::{Denial, Identity};
 use crate::protocols::client::{ActiveTransport, Client as _, Flow, TransportStatus};
-use crate::protocols::clients::ClientTable;
+use crate::protocols::clients::{ClientTable, Clients as AllClients};
 use crate::protocols::dialect::Upgraded;
 use crate::protocols::message::{self, scope_of};
+use crate::protocols::opening::{Admitted, NotAdmitted, Opening};
 use crate::protocols::query::ConnectQuery;
 use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, challenge, cors,
@@ -35,8 +36,7 @@ type Clients = ClientTable<Client>;
 /// Handles the headers of a request.
 pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
-    clients: &mut Clients,
-    departed: impl Fn(Sid) -> Option<usize>,
+    clients: &mut AllClients,
     is_socketio: bool,
 ) -> Outcome {
     let method = cx.request.method();
@@ -52,33 +52,58 @@ pub(crate) fn handle_request(
     if query.version == Version::V3 && !cx.ex.options().engine.allow_version_3 {
         return refuse(cx, RequestError::UnsupportedVersion, None);
     }
-    let found = match query.sid.as_deref().map(|sid| find(cx, clients, departed, sid)).transpose() {
-        Ok(found) => found,
+    if query.sid.is_some() {
+        return handle_request_of_client(cx, &mut clients.engineio, &query, is_socketio, None);
+    }
+    if let Err(error) = query.check_method(method, cx.is_upgrade()) {
+        return refuse(cx, error, None);
+    }
+    handshake(cx, clients, query, is_socketio)
+}
+
+/// Handles a request of a client. `decided` is the decision for which the request waited.
+fn handle_request_of_client(
+    cx: &mut RequestContext<'_>,
+    clients: &mut Clients,
+    query: &Query<'_>,
+    is_socketio: bool,
+    decided: Option<Decided>,
+) -> Outcome {
+    let method = cx.request.method();
+    let id = match find(cx, clients, query.sid.as_deref().unwrap_or_default()) {
+        Ok(id) => id,
         Err(outcome) => return outcome,
     };
     if let Err(error) = query.check_method(method, cx.is_upgrade()) {
         return refuse(cx, error, None);
     }
-    let Some(id) = found else { return handshake(cx, clients, &query, is_socketio) };
     let Some(client) = clients.get_mut(id) else { return refuse(cx, RequestError::UnknownSession, None) };
     // A request with the id but another version or protocol doesn't come from the client itself (CVE-2026-102599).
     if client.version != query.version || client.is_socketio != is_socketio {
         return refuse(cx, RequestError::BadRequest, None);
     }
     let sessions: SmallVec<[SessionId; 2]> = client.sessions().collect();
-    match cx.check_token(id, protocol_name(is_socketio), &sessions) {
+    match cx.check_token(id, protocol_name(is_socketio), &sessions, decided) {
         Ok(()) => {}
-        Err(Refused::Pending) => return Outcome::Admission(None),
+        // The client may end or move while the request waits, so it is looked up again.
+        Err(Refused::Pending) => {
+            return cx.wait_for_one(move |cx, clients, decided| match Query::parse(cx.request.query()) {
+                Ok(query) => {
+                    handle_request_of_client(cx, &mut clients.engineio, &query, is_socketio, decided)
+                }
+                Err(error) => refuse(cx, error, None),
+            });
+        }
         Err(Refused::Denied(denial)) => return refuse_denied(cx, &denial),
     }
     match (query.transport, method) {
         (Transport::WebSocket, _) => probe(cx, client),
         // The request is refused, but the client's WebSocket continues (CVE-2026-59725).
-        (_, "POST") if !client.is_polling() || payload_format(cx, &query).is_none() => {
+        (_, "POST") if !client.is_polling() || payload_format(cx, query).is_none() => {
             refuse(cx, RequestError::BadRequest, None)
         }
         (_, "POST") => cx.body(),
-        _ => poll(cx, client, &query),
+        _ => poll(cx, client, query),
     }
 }
 
@@ -99,17 +124,12 @@ pub(crate) fn handle_body(
 }
 
 /// Finds the client that a request names.
-fn find(
-    cx: &mut RequestContext<'_>,
-    clients: &mut Clients,
-    departed: impl Fn(Sid) -> Option<usize>,
-    sid: &str,
-) -> Result<ClientId, Outcome> {
+fn find(cx: &mut RequestContext<'_>, clients: &mut Clients, sid: &str) -> Result<ClientId, Outcome> {
     let Some(sid) = Sid::parse(sid) else { return Err(refuse(cx, RequestError::UnknownSession, None)) };
     if cx.ex.is_of_other_node(sid) {
-        let relayed = cx.relay_to_node_of(sid);
-        return Err(relayed.unwrap_or_else(|| refuse(cx, RequestError::UnknownSession, None)));
+        return Err(cx.relay_to_node_of(sid, |cx| refuse(cx, RequestError::UnknownSession, None)));
     }
+    let departed = cx.departed;
     let ex = &mut *cx.ex;
     let home = sid.core(ex.shared.cores);
     let elsewhere = if home == ex.context.core { departed(sid) } else { Some(home) };
@@ -158,10 +178,11 @@ fn protocol_name(is_socketio: bool) -> &'static str {
     if is_socketio { "socketio" } else { "engineio" }
 }
 
+/// Handles the first request of a client.
 fn handshake(
     cx: &mut RequestContext<'_>,
-    clients: &mut Clients,
-    query: &Query<'_>,
+    clients: &mut AllClients,
+    query: Query<'_>,
     is_socketio: bool,
 ) -> Outcome {
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
@@ -184,102 +205,126 @@ fn handshake(
             Err(_) => return refuse(cx, RequestError::BadRequest, None),
         },
     };
+    let Query { version, transport, jsonp, base64, .. } = query;
+    let query = Query { version, transport, sid: None, jsonp, base64 };
+    let sid = cx.ex.draw_sid();
+    let opening = Opening::new(protocol_name(is_socketio), Envelope::Raw, Service::default()).of_client(sid);
     // Clients of Socket.IO protocol 5 present their token in a CONNECT packet. A token in the handshake counts as well.
-    let identity = match is_socketio && query.version == Version::V4 && !cx.has_token() {
-        true => Ok(None),
-        false => match cx.identify(protocol_name(is_socketio)) {
-            Err(Refused::Pending) => return Outcome::Admission(None),
-            Err(Refused::Denied(denial)) => Err(denial),
-            Ok(identity) => Ok(identity),
-        },
-    };
-    // Clients of Socket.IO protocol 4 are refused by a packet, not by a response.
-    let identity = match identity {
-        Err(denial) if !(is_socketio && query.version == Version::V3) => {
-            return match &accepted {
-                // Pages can't read the status of a refused handshake. This client knows the close codes.
-                Some(accepted) if subprotocol(cx.request) == Some(V1_PROTOCOL) => {
-                    close_denied(cx, accepted, None, &denial)
-                }
-                _ => refuse_denied(cx, &denial),
-            };
-        }
-        identity => identity,
-    };
-    let known = cx.admission.as_ref().and_then(|admission| admission.1);
-    let sid = known.unwrap_or_else(|| cx.ex.draw_sid());
-    let name = sid.to_string();
-    let who = identity.as_ref().ok().and_then(Option::as_deref);
-    let asked = match &identity {
-        Ok(None) if is_socketio && cx.ex.questions.identities.is_on() => {
-            cx.ask_app_to_connect(Envelope::Raw, Service::default(), Some(&name))
-        }
-        Err(_) => Connect::Accept,
-        Ok(_) => cx.ask_to_connect(who, Envelope::Raw, Service::default(), Some(&name)),
-    };
-    let mut headers = match asked {
-        Connect::Accept => Vec::new(),
-        Connect::AcceptWith(headers) => headers,
-        Connect::Pending => return Outcome::Admission(Some(sid)),
-        Connect::Refuse { message, .. } => return refuse(cx, RequestError::Forbidden, Some(&message)),
-    };
-    let transport = match accepted {
-        Some(_) => ActiveTransport::WebSocket(cx.conn),
-        None => ActiveTransport::None,
-    };
-    let is_secure = cx.client.is_secure;
-    let ex = &mut *cx.ex;
-    let mut client = Client::new(ex, sid, cx.source, transport, query.version);
-    client.is_socketio = is_socketio;
-    client.base64 = query.base64;
-    if is_socketio {
-        let connect_until = ex.millis().after(ex.options().engine.connect_timeout);
-        client.application = ApplicationProtocol::SocketIo(Box::new(SocketIo::new(connect_until, None)));
-    }
-    let client = clients.insert(client);
-    let id = client.state.id;
-    ex.arm_client(id);
-    cx.remember_client(id, protocol_name(is_socketio), identity.as_ref().ok().cloned().flatten());
-    if is_socketio && cx.ex.options().keeps_handshakes {
-        let at = cx.ex.unix_millis();
-        cx.ex
-            .handshakes
-            .set(id, handshakes::describe(cx.request, query, (cx.client.ip, cx.client.is_secure), at));
-    }
-    let ex = &mut *cx.ex;
-    let Options { engine, heartbeat, limits, .. } = &ex.settings.clone().options;
-    headers.extend(engine.cookie.as_ref().map(|cookie| {
-        let secure = if engine.cookie_secure || is_secure { "; Secure" } else { "" };
-        let same_site = engine.cookie_same_site.name();
-        let value = format!("{cookie}={name}; Path=/; HttpOnly{secure}; SameSite={same_site}");
-        ("Set-Cookie".to_owned(), value)
-    }));
-    let open = Open {
-        sid: name.into(),
-        websocket_upgrade: query.transport == Transport::Polling,
-        ping_interval: heartbeat.interval,
-        ping_timeout: heartbeat.timeout,
-        payload_bytes_max: Some(limits.message_bytes_max as u64),
-    };
-    let mut packets = Vec::with_capacity(192);
-    client.framing().packet(&mut packets, 112, |out| {
-        out.push(PacketKind::Open.digit());
-        open.write(query.version, out);
-    });
-    open_session(cx, client, identity, (feeds, raw), &mut packets);
-    let Some(accepted) = accepted else {
-        let poll = new_poll(cx, client, query);
-        payload::write_answer(cx.out, cx.options.date, &poll, &packets, &borrowed(&headers));
-        return cx.answered();
-    };
-    accepted.write_response(cx.out, &borrowed(&headers), subprotocols(cx.request).next());
-    if engine.open_delay.is_zero() {
-        cx.out.append(&mut packets);
+    let opening = if is_socketio && version == Version::V4 && !cx.has_token() {
+        opening.identified_later(cx.ex.questions.identities.is_on())
     } else {
-        let at = cx.ex.context.now + engine.open_delay;
-        cx.ex.push(Effect::Alarm(at, Alarm::Write(id, packets)));
+        opening
+    };
+    cx.admit(clients, opening, move |cx, clients, admitted| {
+        let (identity, headers) = match admitted {
+            Ok(Admitted { identity, headers }) => (Ok(identity), headers),
+            // Clients of Socket.IO protocol 4 are refused by a packet, not by a response.
+            Err(NotAdmitted::Denied(denial)) if is_socketio && version == Version::V3 => {
+                (Err(denial), Vec::new())
+            }
+            Err(NotAdmitted::Denied(denial)) => {
+                return match &accepted {
+                    // Pages can't read the status of a refused handshake. This client knows the close codes.
+                    Some(accepted) if subprotocol(cx.request) == Some(V1_PROTOCOL) => {
+                        close_denied(cx, accepted, None, &denial)
+                    }
+                    _ => refuse_denied(cx, &denial),
+                };
+            }
+            Err(NotAdmitted::Refused { message, .. }) => {
+                return refuse(cx, RequestError::Forbidden, Some(&message));
+            }
+        };
+        if let Some(unavailable) = cx.unavailable_to_new_clients() {
+            return unavailable;
+        }
+        let handshake = Handshake { sid, query, is_socketio, accepted, feeds, raw };
+        handshake.open(cx, &mut clients.engineio, identity, headers)
+    })
+}
+
+/// A handshake that is accepted.
+struct Handshake {
+    sid: Sid,
+    query: Query<'static>,
+    is_socketio: bool,
+    /// The response to the handshake of a WebSocket. `None` if the client polls.
+    accepted: Option<handshake::Accepted>,
+    /// The feeds that the query names.
+    feeds: Feeds,
+    /// `true` if the client requests raw mode.
+    raw: bool,
+}
+
+impl Handshake {
+    /// Adds the client and opens its session.
+    fn open(
+        self,
+        cx: &mut RequestContext<'_>,
+        clients: &mut Clients,
+        identity: Result<Option<Arc<Identity>>, Denial>,
+        mut headers: Vec<(String, String)>,
+    ) -> Outcome {
+        let Self { sid, query, is_socketio, accepted, feeds, raw } = self;
+        let (query, name) = (&query, sid.to_string());
+        let transport = match accepted {
+            Some(_) => ActiveTransport::WebSocket(cx.conn),
+            None => ActiveTransport::None,
+        };
+        let is_secure = cx.client.is_secure;
+        let ex = &mut *cx.ex;
+        let mut client = Client::new(ex, sid, cx.source, transport, query.version);
+        client.is_socketio = is_socketio;
+        client.base64 = query.base64;
+        if is_socketio {
+            let connect_until = ex.millis().after(ex.options().engine.connect_timeout);
+            client.application = ApplicationProtocol::SocketIo(Box::new(SocketIo::new(connect_until, None)));
+        }
+        let client = clients.insert(client);
+        let id = client.state.id;
+        ex.arm_client(id);
+        cx.remember_client(id, protocol_name(is_socketio), identity.as_ref().ok().cloned().flatten());
+        if is_socketio && cx.ex.options().keeps_handshakes {
+            let at = cx.ex.unix_millis();
+            cx.ex
+                .handshakes
+                .set(id, handshakes::describe(cx.request, query, (cx.client.ip, cx.client.is_secure), at));
+        }
+        let ex = &mut *cx.ex;
+        let Options { engine, heartbeat, limits, .. } = &ex.settings.clone().options;
+        headers.extend(engine.cookie.as_ref().map(|cookie| {
+            let secure = if engine.cookie_secure || is_secure { "; Secure" } else { "" };
+            let same_site = engine.cookie_same_site.name();
+            let value = format!("{cookie}={name}; Path=/; HttpOnly{secure}; SameSite={same_site}");
+            ("Set-Cookie".to_owned(), value)
+        }));
+        let open = Open {
+            sid: name.into(),
+            websocket_upgrade: query.transport == Transport::Polling,
+            ping_interval: heartbeat.interval,
+            ping_timeout: heartbeat.timeout,
+            payload_bytes_max: Some(limits.message_bytes_max as u64),
+        };
+        let mut packets = Vec::with_capacity(192);
+        client.framing().packet(&mut packets, 112, |out| {
+            out.push(PacketKind::Open.digit());
+            open.write(query.version, out);
+        });
+        open_session(cx, client, identity, (feeds, raw), &mut packets);
+        let Some(accepted) = accepted else {
+            let poll = new_poll(cx, client, query);
+            payload::write_answer(cx.out, cx.options.date, &poll, &packets, &borrowed(&headers));
+            return cx.answered();
+        };
+        accepted.write_response(cx.out, &borrowed(&headers), subprotocols(cx.request).next());
+        if engine.open_delay.is_zero() {
+            cx.out.append(&mut packets);
+        } else {
+            let at = cx.ex.context.now + engine.open_delay;
+            cx.ex.push(Effect::Alarm(at, Alarm::Write(id, packets)));
+        }
+        Outcome::Upgraded(Upgraded::to_client(id))
     }
-    Outcome::Upgraded(Upgraded::to_client(id))
 }
 
 /// Opens the session of a new client.

@@ -16,7 +16,7 @@ pub use waiting::Waiting;
 
 use super::client::Flow;
 use super::clients::Clients;
-use super::request::{BufferedRequest, RequestOutcome};
+use super::request::{Answer, Answered, BufferedRequest, RequestOutcome};
 use super::response::Response;
 use super::websocket::WebSocket;
 use crate::app::Connect;
@@ -111,10 +111,6 @@ pub struct Http {
     begun: bool,
     /// The reason why a request waits. `None` if no request waits.
     pub waiting: Option<Waiting>,
-    /// The application's decision about the request at the front of the buffer.
-    admission: Option<Box<(Connect, Option<Sid>)>>,
-    /// The node of the session that the request at the front of the buffer names.
-    location: Option<Location>,
     /// The destination of the request at the front of the buffer. The connection moves when no bytes are in flight.
     pub moving: Option<Destination>,
     /// The way in which the connection arrived. `None` if it comes directly from its client.
@@ -123,8 +119,6 @@ pub struct Http {
     stays: bool,
     /// The limit that the connection exceeds, if any. Its first request is refused.
     refusal: Option<LimitReached>,
-    /// `true` if the request at the front of the buffer has been counted for the limits of its address.
-    is_counted: bool,
     /// `true` if requests wait in the buffer until the responses to earlier ones are read.
     pub stalled: bool,
     /// `true` if the client has finished sending. The connection ends after the pending responses (RFC 9112, 9.6).
@@ -151,13 +145,10 @@ impl Http {
             deadline,
             begun: true,
             waiting: buffered.map(Waiting::Body),
-            admission: None,
-            location: None,
             moving: None,
             handover,
             stays,
             refusal: None,
-            is_counted: false,
             stalled: false,
             finished,
             progress: Progress::default(),
@@ -187,9 +178,9 @@ impl Http {
 
     /// Whether the connection can continue when no bytes are in flight: with the next request, or the move to another core.
     pub fn is_ready(&self) -> bool {
-        let answered = self.waiting.as_ref().is_some_and(Waiting::is_answered);
-        let is_decided = self.admission.is_some() || self.location.is_some();
-        answered || self.moving.is_some() || is_decided && self.waiting.is_none()
+        let is_ready =
+            |waiting: &Waiting| waiting.is_answered() || matches!(waiting, Waiting::Answered { .. });
+        self.waiting.as_ref().is_some_and(is_ready) || self.moving.is_some()
     }
 
     /// The waiting response.
@@ -248,25 +239,30 @@ impl Http {
 
     /// Handles the application's decision about a waiting request. Returns `false` if no request waits for it.
     pub fn handle_admission(&mut self, decision: Connect) -> bool {
-        let Some(Waiting::Admission(sid)) = self.waiting else { return false };
-        self.waiting = None;
-        self.admission = Some(Box::new((decision, sid)));
-        true
+        self.handle_answer(Answer::Admitted(decision))
     }
 
     /// Handles the location of the session that a waiting request names. Returns `false` if no request waits for it.
     pub fn handle_location(&mut self, location: Location) -> bool {
-        let waited = self.waiting.take_if(|waiting| matches!(waiting, Waiting::Location)).is_some();
-        if waited {
-            self.location = Some(location);
-        }
-        waited
+        self.handle_answer(Answer::Located(location))
     }
 
     /// Handles the decision that the connection waited for.
     pub fn handle_decision(&mut self) {
-        self.waiting.take_if(|waiting| matches!(waiting, Waiting::Admission(_) | Waiting::StreamAdmission));
+        self.handle_answer(Answer::Decided);
         self.stalled = true;
+    }
+
+    /// Handles an answer for the waiting request. Returns `false` if no request waits for it.
+    fn handle_answer(&mut self, answer: Answer) -> bool {
+        let suspended = self.waiting.take_if(|waiting| matches!(waiting, Waiting::Suspended { .. }));
+        let Some(Waiting::Suspended { request, buffered }) = suspended else { return false };
+        let (waiting, is_answered) = match request.answer(answer) {
+            Ok(request) => (Waiting::Answered { request, buffered }, true),
+            Err(request) => (Waiting::Suspended { request, buffered }, false),
+        };
+        self.waiting = Some(waiting);
+        is_answered
     }
 
     /// Takes the events of the input that was handled.
@@ -282,10 +278,18 @@ impl Http {
     /// Continues the connection when no bytes are in flight and its wait is over.
     pub fn handle_ready(&mut self, cx: &mut HttpContext<'_>, out: &mut Vec<u8>) -> Flow {
         self.stalled = false;
-        if let Some(Waiting::Body(buffered)) =
-            self.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_)))
-        {
-            let (_, flow) = self.handle_body(cx, buffered, 0, out);
+        let continues =
+            |waiting: &mut Waiting| matches!(waiting, Waiting::Body(_) | Waiting::Answered { .. });
+        let continued = match self.waiting.take_if(continues) {
+            Some(Waiting::Body(buffered)) => Some((None, buffered)),
+            Some(Waiting::Answered { request, buffered: Some(buffered) }) => Some((Some(request), buffered)),
+            Some(Waiting::Answered { request, buffered: None }) => {
+                return self.handle_requests(cx, &mut [], Some(request), out);
+            }
+            _ => None,
+        };
+        if let Some((answered, buffered)) = continued {
+            let (_, flow) = self.handle_body(cx, buffered, answered, 0, out);
             if flow != Flow::Continue {
                 return flow;
             }
@@ -306,6 +310,17 @@ impl Http {
     /// Handles buffered input, then `received`. Responses are appended to `out`. After [`Flow::Stop`], the connection ends
     /// when `out` has been sent, or it has been upgraded to a WebSocket.
     pub fn handle_input(&mut self, cx: &mut HttpContext<'_>, received: &mut [u8], out: &mut Vec<u8>) -> Flow {
+        self.handle_requests(cx, received, None, out)
+    }
+
+    /// Handles buffered input, then `received`. `answered` is the answer for the first request, if it waited for one.
+    fn handle_requests(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        received: &mut [u8],
+        mut answered: Option<Answered>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
         let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
         let mut kept = std::mem::take(&mut self.buffer);
         if self.is_busy() || !kept.is_empty() {
@@ -316,12 +331,12 @@ impl Http {
         let (mut at, mut flow) = (0, Flow::Continue);
         while flow == Flow::Continue {
             let is_much = cx.ex.budget.is_used() || out.len() > replies_bytes_max;
-            if (is_much || cx.ex.questions.awaits_decision()) && at < input.len() {
+            if answered.is_none() && (is_much || cx.ex.questions.awaits_decision()) && at < input.len() {
                 self.stalled = true;
                 break;
             }
             let bytes;
-            (bytes, flow) = self.handle_one(cx, &mut input[at..], out);
+            (bytes, flow) = self.handle_one(cx, &mut input[at..], answered.take(), out);
             at += bytes;
             cx.ex.budget.count(bytes + REQUEST_BYTES);
         }
@@ -361,8 +376,14 @@ impl Http {
         waits
     }
 
-    /// Handles one request, or part of a body.
-    fn handle_one(&mut self, cx: &mut HttpContext<'_>, input: &mut [u8], out: &mut Vec<u8>) -> Step {
+    /// Handles one request, or part of a body. `answered` is the answer for which the request waited.
+    fn handle_one(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        input: &mut [u8],
+        answered: Option<Answered>,
+        out: &mut Vec<u8>,
+    ) -> Step {
         if self.is_busy() {
             return (0, Flow::Wait);
         }
@@ -383,7 +404,10 @@ impl Http {
         // A client that expects 100 and receives a final status may or may not send the body (RFC 9110, 10.1.1), so the
         // connection can't be used again.
         let expects_continue = request.expects_continue();
-        let outcome = self.route(cx, &request, out);
+        let outcome = match answered {
+            None => self.route(cx, &request, out),
+            Some(answered) => self.resume(cx, &request, answered, out),
+        };
         match outcome {
             // The request stays in the buffer and is parsed again, on the other core or later.
             RequestOutcome::Move(core) => {
@@ -394,27 +418,15 @@ impl Http {
                 self.moving = Some(Destination::Node(node));
                 return (0, Flow::Wait);
             }
-            RequestOutcome::Location => {
-                self.waiting = Some(Waiting::Location);
-                self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
-                return (0, Flow::Wait);
-            }
-            RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => {
-                self.waiting = Some(match outcome {
-                    RequestOutcome::Admission(sid) => Waiting::Admission(sid),
-                    _ => Waiting::StreamAdmission,
-                });
+            RequestOutcome::Suspended(request) => {
+                self.waiting = Some(Waiting::Suspended { request, buffered: None });
                 self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
                 return (0, Flow::Wait);
             }
             _ => cx.ex.metrics().requests.add(1),
         }
-        cx.ex.questions.finish_handling();
-        self.admission = None;
-        self.location = None;
         self.begun = false;
         self.stays = false;
-        self.is_counted = false;
         self.handover.take_if(|handover| *handover == Handover::Returned);
         match outcome {
             RequestOutcome::Upgraded(upgraded) => {
@@ -440,7 +452,7 @@ impl Http {
                     ..BufferedRequest::default()
                 });
                 if body == BodyKind::Empty {
-                    return self.handle_body(cx, buffered, head, out);
+                    return self.handle_body(cx, buffered, None, head, out);
                 }
                 let decoder = BodyDecoder::new(body);
                 self.body = Some(Receiving { decoder, bytes_left: bytes_max, buffered: Some(buffered) });
@@ -505,7 +517,7 @@ impl Http {
                         let buffered = buffered.take();
                         self.body = None;
                         return match buffered {
-                            Some(buffered) => self.handle_body(cx, buffered, at, out),
+                            Some(buffered) => self.handle_body(cx, buffered, None, at, out),
                             None => (at, Flow::Continue),
                         };
                     }
@@ -528,19 +540,27 @@ impl Http {
         (at, Flow::Wait)
     }
 
-    /// Handles a request whose body has arrived, or continues with the rest of the body.
+    /// Handles a request whose body has arrived, or continues with the rest of the body. `answered` is the answer for which
+    /// the request waited.
     fn handle_body(
         &mut self,
         cx: &mut HttpContext<'_>,
         mut buffered: Box<BufferedRequest>,
+        answered: Option<Answered>,
         consumed: usize,
         out: &mut Vec<u8>,
     ) -> Step {
         let head = std::mem::take(&mut buffered.head);
         let limits = http_limits(&cx.ex.options().limits);
         let Ok(request) = http1::parse_request(&head, &limits) else { return END };
-        let outcome = self.route_body(cx, &request, &mut buffered, out);
+        let outcome = self.route_body(cx, &request, &mut buffered, answered, out);
         self.progress.published = true;
+        if let RequestOutcome::Suspended(request) = outcome {
+            buffered.head = head;
+            self.waiting = Some(Waiting::Suspended { request, buffered: Some(buffered) });
+            self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
+            return (consumed, Flow::Wait);
+        }
         if matches!(outcome, RequestOutcome::Rest | RequestOutcome::Move(_)) {
             if let RequestOutcome::Move(core) = outcome {
                 self.moving = Some(Destination::Core(core));

@@ -13,8 +13,8 @@ use crate::ports::Handover;
 use crate::protocols::clients::Clients;
 use crate::protocols::dialect::Plain;
 use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, cors_without_credentials,
-    key_of_path, push_preflight,
+    Answered, BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors,
+    cors_without_credentials, key_of_path, push_preflight,
 };
 use crate::protocols::route::{PROTOCOLS, Protocol, RouteFacts};
 use crate::protocols::{document, engineio, file, page, sse, upgrade};
@@ -63,6 +63,15 @@ impl Route {
             self,
             Self::Socket(..) | Self::Feed(_) | Self::Engine { .. } | Self::Events(_) | Self::Of(..)
         )
+    }
+
+    /// Whether the connection stays open after a response while the node drains.
+    fn outlives_drain(&self) -> bool {
+        match self {
+            Self::Engine { .. } => true,
+            Self::Of(_, facts) => facts.outlives_drain,
+            _ => false,
+        }
     }
 
     /// Whether the route handles the request's body.
@@ -132,8 +141,7 @@ impl Http {
             source: ports::source_of(client.ip),
             stays: self.stays,
             handover: self.handover,
-            location: self.location.clone(),
-            admission: self.admission.take(),
+            departed: cx.departed,
         };
         (context, cx.slot, cx.clients)
     }
@@ -146,17 +154,44 @@ impl Http {
         out: &mut Vec<u8>,
     ) -> Outcome {
         self.release_slot(cx);
-        let is_counted = std::mem::replace(&mut self.is_counted, true);
         let before = out.len();
-        let outcome = self.route_to(cx, request, is_counted, out);
+        let outcome = self.route_to(cx, request, out);
+        self.after_request(cx, request, &outcome, &out[before..]);
+        outcome
+    }
+
+    /// Continues a request with the answer for which it waited.
+    pub(super) fn resume(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        request: &Request<'_>,
+        answered: Answered,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        let before = out.len();
+        let (mut context, _, clients) = self.request_context(cx, request, out);
+        let outlives_drain = find(request.path(), context.ex.options()).outlives_drain();
+        context.options.keep_alive &= !context.ex.drain.is_draining() || outlives_drain;
+        let outcome = answered.resume(&mut context, clients);
+        self.after_request(cx, request, &outcome, &out[before..]);
+        outcome
+    }
+
+    fn after_request(
+        &self,
+        cx: &mut HttpContext<'_>,
+        request: &Request<'_>,
+        outcome: &Outcome,
+        response: &[u8],
+    ) {
         if cx.ex.access.is_on {
-            self.log(cx, request, &outcome, &out[before..]);
+            self.log(cx, request, outcome, response);
         }
         // A request that has been answered no longer counts.
-        if !matches!(outcome, Outcome::Upgraded(_) | Outcome::Waiting(_) | Outcome::Body { .. }) {
+        if matches!(outcome, Outcome::Answered { .. } | Outcome::Rest | Outcome::Move(_) | Outcome::Relay(_))
+        {
             self.release_slot(cx);
         }
-        outcome
     }
 
     /// Begins a line of the access log.
@@ -165,7 +200,7 @@ impl Http {
             Outcome::Answered { .. } => false,
             Outcome::Waiting(response) => !response.is_whole(),
             Outcome::Upgraded(_) | Outcome::Body { .. } => true,
-            // The request will be handled again, here or on another core.
+            // The response follows later, here or on another core.
             _ => return,
         };
         let options = cx.ex.options();
@@ -191,14 +226,7 @@ impl Http {
         }
     }
 
-    fn route_to(
-        &mut self,
-        cx: &mut HttpContext<'_>,
-        request: &Request<'_>,
-        is_counted: bool,
-        out: &mut Vec<u8>,
-    ) -> Outcome {
-        let departed = cx.departed;
+    fn route_to(&mut self, cx: &mut HttpContext<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
         let refusal = self.refusal;
         let (mut cx, slot, clients) = self.request_context(cx, request, out);
         let cx = &mut cx;
@@ -215,17 +243,12 @@ impl Http {
         if let Some(outcome) = refuse(cx, &target) {
             return outcome;
         }
-        if let Err(reached) = count(cx, &target, slot, is_counted) {
+        if let Err(reached) = count(cx, &target, slot) {
             return cx.refuse_limit(reached);
         }
         // While the node drains, only requests of existing sessions keep their connection. For a new session, the client
         // may reach another node.
-        let outlives_drain = match &target {
-            Route::Engine { .. } => true,
-            Route::Of(_, facts) => facts.outlives_drain,
-            _ => false,
-        };
-        cx.options.keep_alive &= !cx.ex.drain.is_draining() || outlives_drain;
+        cx.options.keep_alive &= !cx.ex.drain.is_draining() || target.outlives_drain();
         match target {
             Route::Health if cx.reads() => {
                 cx.answer(200, "text/plain; charset=utf-8", &[("Cache-Control", "no-store")], b"ok\n")
@@ -258,11 +281,9 @@ impl Http {
             }
             Route::Health | Route::Ready | Route::Static(_) | Route::Feed(_) => cx.refuse_method(Vec::new()),
             Route::Events(key) => sse::handle_request(cx, key),
-            Route::Socket(key) => upgrade::handle_request(cx, Plain.into(), Service::default(), key),
+            Route::Socket(key) => upgrade::handle_request(cx, clients, Plain.into(), Service::default(), key),
             Route::Of(protocol, _) => protocol.handle_request(cx, clients),
-            Route::Engine { is_socketio } => {
-                engineio::handle_request(cx, &mut clients.engineio, departed, is_socketio)
-            }
+            Route::Engine { is_socketio } => engineio::handle_request(cx, clients, is_socketio),
             Route::BadKey(error) => cx.refuse(400, &[], &error.to_string()),
             Route::OldSocketIo => {
                 let why = "Socket.IO before 1.0 is not supported; use socket.io-client 1 or newer";
@@ -278,17 +299,20 @@ impl Http {
         cx: &mut HttpContext<'_>,
         request: &Request<'_>,
         buffered: &mut BufferedRequest,
+        answered: Option<Answered>,
         out: &mut Vec<u8>,
     ) -> Outcome {
         let settings = cx.ex.settings.clone();
         let before = out.len();
         let (mut context, _, clients) = self.request_context(cx, request, out);
-        let outcome = match find(request.path(), &settings.options) {
-            Route::Of(protocol, _) => protocol.handle_body(&mut context, clients, buffered),
-            Route::Events(key) => sse::handle_body(&mut context, key, buffered),
-            _ => engineio::handle_body(&mut context, &mut clients.engineio, buffered),
+        let outcome = match (answered, find(request.path(), &settings.options)) {
+            (Some(answered), _) => answered.resume(&mut context, clients),
+            (None, Route::Of(protocol, _)) => protocol.handle_body(&mut context, clients, buffered),
+            (None, Route::Events(key)) => sse::handle_body(&mut context, key, buffered),
+            (None, _) => engineio::handle_body(&mut context, &mut clients.engineio, buffered),
         };
-        if !matches!(outcome, Outcome::Waiting(_) | Outcome::Rest | Outcome::Move(_)) {
+        if !matches!(outcome, Outcome::Waiting(_) | Outcome::Rest | Outcome::Move(_) | Outcome::Suspended(_))
+        {
             self.release_slot(cx);
         }
         if cx.ex.access.is_on {
@@ -301,12 +325,7 @@ impl Http {
 
 /// Counts a request towards the limits of its address: the connection, if a proxy forwards the request, and the session
 /// that the request opens. A SockJS session over HTTP is counted later, when it is known to be new.
-fn count(
-    cx: &mut RequestContext<'_>,
-    target: &Route,
-    slot: &mut Slot,
-    is_counted: bool,
-) -> Result<(), LimitReached> {
+fn count(cx: &mut RequestContext<'_>, target: &Route, slot: &mut Slot) -> Result<(), LimitReached> {
     // While the server drains, an SSE request opens no session.
     let opens_no_session = matches!(target, Route::Events(_)) && cx.ex.drain.is_draining();
     if !target.connects() || opens_no_session {
@@ -315,7 +334,7 @@ fn count(
     if cx.client.is_forwarded {
         cx.ex.hold_forwarded(cx.source, slot)?;
     }
-    if is_counted || cx.ex.shared.limits.sessions.is_none() {
+    if cx.ex.shared.limits.sessions.is_none() {
         return Ok(());
     }
     let opens = match target {

@@ -35,15 +35,16 @@ impl Http {
         }
         let is_busy = self.is_busy();
         match &mut self.waiting {
-            Some(Waiting::Admission(_) | Waiting::StreamAdmission) => {
-                let why = "no answer from the application in time (limits.request_timeout)";
-                write_error(ex, &self.buffer, out, 504, &[], why);
-                return Flow::Stop;
-            }
             // The lookup wasn't answered in time, so the session's node counts as unknown.
-            Some(Waiting::Location) => {
+            Some(Waiting::Suspended { request, .. }) if request.is_lookup() => {
                 self.handle_location(Location::Unknown);
                 self.deadline = deadline;
+            }
+            Some(Waiting::Suspended { buffered, .. }) => {
+                let why = "no answer from the application in time (limits.request_timeout)";
+                let head = buffered.as_ref().map_or(&self.buffer, |buffered| &buffered.head);
+                write_error(ex, head, out, 504, &[], why);
+                return Flow::Stop;
             }
             // A complete request is about to be handled, so the deadline moves.
             Some(_) => self.deadline = deadline,

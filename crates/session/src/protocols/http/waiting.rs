@@ -1,20 +1,27 @@
 //! The reason why a request waits.
 
-use crate::identity::{ClientId, Sid};
-use crate::protocols::request::BufferedRequest;
+use crate::identity::ClientId;
+use crate::protocols::request::{Answered, BufferedRequest, Suspended};
 use crate::protocols::response::Response;
 
 /// The reason why a request waits.
 pub enum Waiting {
     /// The rest of the request's response isn't available yet.
     Response(Box<dyn Response>),
-    /// The application's admission ([`crate::app::Context::admit`]) of a client that will have this id, or a decision, is
-    /// missing.
-    Admission(Option<Sid>),
-    /// Decisions about the feeds of an SSE stream are missing. If the client finishes sending, it doesn't receive the stream.
-    StreamAdmission,
-    /// The node of the session that the request names isn't known yet.
-    Location,
+    /// An answer is missing. A request without a body is still at the front of the input.
+    Suspended {
+        /// The rest of the request's handler.
+        request: Suspended,
+        /// The request, if its body has arrived.
+        buffered: Option<Box<BufferedRequest>>,
+    },
+    /// The missing answer has arrived, and the request continues when no bytes are in flight.
+    Answered {
+        /// The rest of the request's handler.
+        request: Answered,
+        /// The request, if its body has arrived.
+        buffered: Option<Box<BufferedRequest>>,
+    },
     /// The rest of the body is handled in a later turn, after the publications of the first part have been sent.
     Body(Box<BufferedRequest>),
 }
@@ -29,7 +36,12 @@ impl Waiting {
         match self {
             Self::Response(response) => response.held_bytes(),
             Self::Body(buffered) => buffered.held_bytes(),
-            Self::Admission(_) | Self::StreamAdmission | Self::Location => 0,
+            Self::Suspended { request, buffered } => {
+                request.held_bytes() + buffered.as_ref().map_or(0, |buffered| buffered.held_bytes())
+            }
+            Self::Answered { request, buffered } => {
+                request.held_bytes() + buffered.as_ref().map_or(0, |buffered| buffered.held_bytes())
+            }
         }
     }
 
@@ -40,7 +52,8 @@ impl Waiting {
 
     /// Whether the connection ends when its client finishes sending.
     pub fn ends_with_input(&self) -> bool {
-        matches!(self, Self::StreamAdmission) || self.response().is_some_and(Response::ends_with_input)
+        matches!(self, Self::Suspended { request, .. } if request.ends_with_input)
+            || self.response().is_some_and(Response::ends_with_input)
     }
 
     /// The client that the response carries.

@@ -37,6 +37,7 @@ pub(crate) use encode::Lines;
 use super::client::{ActiveTransport, Client as _};
 use super::clients::{ClientTable, Clients};
 use super::message::{self, scope_of};
+use super::opening::{Admitted, NotAdmitted, Opening};
 use super::query::ConnectQuery;
 use super::request::{
     BufferedRequest, Opened, RequestContext, RequestOutcome, borrowed, cors, push_preflight,
@@ -44,8 +45,8 @@ use super::request::{
 };
 use super::response::ResponseState;
 use super::route::{Closing, Protocol, RouteFacts};
-use crate::app::{Connect, Envelope, Refused};
-use crate::executor::{Effect, Executor, PollAnswer, ToConnection};
+use crate::app::{Decided, Envelope, Refused};
+use crate::executor::{Effect, Executor, Feeds, PollAnswer, ToConnection};
 use crate::identity::{End, Owner, Service, Sid};
 use crate::options::Options;
 use crate::ports::Denial;
@@ -57,8 +58,6 @@ use stentor_wire::http1;
 use stream::Stream;
 
 type Outcome = RequestOutcome;
-/// Names and values of a response's headers.
-type Headers = Vec<(String, String)>;
 
 const PATH: &str = "/ndjson";
 /// The last segment of the path of a request whose header [`QUERY`] names the session.
@@ -128,7 +127,6 @@ impl Protocol for NdJson {
     }
 
     fn handle_request(&self, cx: &mut RequestContext<'_>, clients: &mut Clients) -> Outcome {
-        let clients = &mut clients.ndjson;
         if cx.request.method() == "OPTIONS" {
             let mut extra = headers(cx);
             push_preflight(&mut extra, cx.request, "GET, POST");
@@ -136,28 +134,8 @@ impl Protocol for NdJson {
         }
         let Some(session) = session_in(cx) else { return refuse(cx, 404, NO_SESSION) };
         match (cx.request.method(), &*session) {
-            ("GET", "") => match open(cx, clients) {
-                Ok((client, more)) => stream(cx, client, &more),
-                Err(outcome) => outcome,
-            },
-            ("POST", "") => match open(cx, clients) {
-                Ok((client, headers)) => {
-                    let opened = Some(Box::new(Opened { client: client.state.id, headers }));
-                    Outcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max, opened }
-                }
-                Err(outcome) => outcome,
-            },
-            ("GET", session) => with_client(cx, clients, session, resume),
-            ("POST", session) => with_client(cx, clients, session, |cx, client| {
-                if number_of(cx, "n").is_some() {
-                    return cx.body();
-                }
-                if has_end(cx) {
-                    end(cx.ex, client);
-                    return accepted(cx);
-                }
-                refuse(cx, 400, "the query has no number of this request: ?n=1, then 2, and so on")
-            }),
+            ("GET" | "POST", "") => open(cx, clients),
+            ("GET" | "POST", session) => handle_request_of_client(cx, &mut clients.ndjson, session, None),
             _ => {
                 let mut extra = headers(cx);
                 extra.push(("Allow", "GET, POST"));
@@ -274,17 +252,16 @@ fn number_of(cx: &RequestContext<'_>, name: &str) -> Option<u64> {
     parameter(cx, name)?.parse().ok()
 }
 
-/// Finds the client that a request names, checks that the request belongs to the same principal, and calls `then`.
-fn with_client(
+/// Handles a request of a client, if it belongs to the same principal. `decided` is the decision for which the request waited.
+fn handle_request_of_client(
     cx: &mut RequestContext<'_>,
     clients: &mut ClientTable<Client>,
     session: &str,
-    then: impl FnOnce(&mut RequestContext<'_>, &mut Client) -> Outcome,
+    decided: Option<Decided>,
 ) -> Outcome {
     let Some(sid) = Sid::parse(session) else { return refuse(cx, 404, NO_SESSION) };
     if cx.ex.is_of_other_node(sid) {
-        let relayed = cx.relay_to_node_of(sid);
-        return relayed.unwrap_or_else(|| refuse(cx, 404, NO_SESSION));
+        return cx.relay_to_node_of(sid, |cx| refuse(cx, 404, NO_SESSION));
     }
     let home = sid.core(cx.ex.shared.cores);
     if home != cx.ex.context.core {
@@ -300,11 +277,21 @@ fn with_client(
         Err(Refused::Denied(Denial::new("token_missing", "the session began with a token")))
     } else {
         let session = client.session;
-        cx.check_token(id, "ndjson", session.as_slice())
+        cx.check_token(id, "ndjson", session.as_slice(), decided)
     };
     match checked {
-        Ok(()) => then(cx, client),
-        Err(Refused::Pending) => Outcome::Admission(None),
+        Ok(()) if cx.request.method() == "GET" => resume(cx, client),
+        Ok(()) if number_of(cx, "n").is_some() => cx.body(),
+        Ok(()) if has_end(cx) => {
+            end(cx.ex, client);
+            accepted(cx)
+        }
+        Ok(()) => refuse(cx, 400, "the query has no number of this request: ?n=1, then 2, and so on"),
+        // The client may end while the request waits, so it is looked up again.
+        Err(Refused::Pending) => cx.wait_for_one(|cx, clients, decided| {
+            let session = session_in(cx).unwrap_or_default();
+            handle_request_of_client(cx, &mut clients.ndjson, &session, decided)
+        }),
         Err(Refused::Denied(denial)) => {
             let extra = headers(cx);
             cx.refuse_denied(&denial, &extra)
@@ -312,43 +299,42 @@ fn with_client(
     }
 }
 
-/// Opens a session. Returns its client, and headers for the response.
-///
-/// # Errors
-/// The outcome of the request if the session isn't opened, or isn't opened yet.
-fn open<'c>(
-    cx: &mut RequestContext<'_>,
-    clients: &'c mut ClientTable<Client>,
-) -> Result<(&'c mut Client, Headers), Outcome> {
+/// Opens a session, if the client may connect.
+fn open(cx: &mut RequestContext<'_>, clients: &mut Clients) -> Outcome {
     if cx.ex.app_of(Service::default()).envelope() != Envelope::V1 {
-        return Err(refuse(cx, 404, "the application has no messages of stentor.v1"));
+        return refuse(cx, 404, "the application has no messages of stentor.v1");
     }
     let parsed = ConnectQuery::parse(query_of(cx), &cx.ex.options().keys);
     let feeds = match parsed.and_then(|mut query| query.feeds(None, true)) {
         Ok(feeds) => feeds,
-        Err(error) => return Err(refuse(cx, 400, &error)),
+        Err(error) => return refuse(cx, 400, &error),
     };
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
-        return Err(unavailable);
+        return unavailable;
     }
-    let identity = match cx.identify("ndjson") {
-        Ok(identity) => identity,
-        Err(Refused::Pending) => return Err(Outcome::Admission(None)),
-        Err(Refused::Denied(denial)) => {
+    let sid = cx.ex.draw_sid();
+    let opening = Opening::new("ndjson", Envelope::V1, Service::default()).of_client(sid);
+    cx.admit(clients, opening, move |cx, clients, admitted| match admitted {
+        Ok(admitted) => match cx.unavailable_to_new_clients() {
+            Some(unavailable) => unavailable,
+            None => handle_opened(cx, &mut clients.ndjson, sid, feeds, admitted),
+        },
+        Err(NotAdmitted::Refused { status, message }) => refuse(cx, status, &message),
+        Err(NotAdmitted::Denied(denial)) => {
             let extra = headers(cx);
-            return Err(cx.refuse_denied(&denial, &extra));
+            cx.refuse_denied(&denial, &extra)
         }
-    };
-    let known = cx.admission.as_ref().and_then(|admission| admission.1);
-    let sid = known.unwrap_or_else(|| cx.ex.draw_sid());
-    let asked =
-        cx.ask_to_connect(identity.as_deref(), Envelope::V1, Service::default(), Some(&sid.to_string()));
-    let more = match asked {
-        Connect::Accept => Vec::new(),
-        Connect::AcceptWith(more) => more,
-        Connect::Pending => return Err(Outcome::Admission(Some(sid))),
-        Connect::Refuse { status, message } => return Err(refuse(cx, status, &message)),
-    };
+    })
+}
+
+/// Adds a client that may connect, and opens its session.
+fn handle_opened(
+    cx: &mut RequestContext<'_>,
+    clients: &mut ClientTable<Client>,
+    sid: Sid,
+    feeds: Feeds,
+    Admitted { identity, headers }: Admitted,
+) -> Outcome {
     let client = clients.insert(Client::new(cx.ex, sid, cx.source));
     let id = client.state.id;
     cx.remember_client(id, "ndjson", identity.clone());
@@ -367,7 +353,11 @@ fn open<'c>(
     ex.subscribe_feeds(session, feeds);
     client.charge(ex);
     ex.arm_client(id);
-    Ok((client, more))
+    if cx.request.method() == "GET" {
+        return stream(cx, client, &headers);
+    }
+    let opened = Some(Box::new(Opened { client: id, headers }));
+    Outcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max, opened }
 }
 
 /// Continues a session with another stream.

@@ -32,18 +32,20 @@ pub(crate) use receiver::Receiver;
 pub(crate) use routes::SockJs;
 pub(crate) use socket::OnWebSocket;
 
-use crate::app::{Connect, Envelope, Refused};
+use crate::app::{Decided, Envelope, Refused};
 use crate::executor::Feeds;
 use crate::identity::{ClientId, Owner, Service, Sid};
-use crate::model::{Disconnect, Key, KeyError, Policy, SessionId};
+use crate::model::{Key, KeyError, Policy, SessionId};
 use crate::options::{self, Options};
-use crate::ports::{Denial, Handover, Location, SessionName};
+use crate::ports::{Denial, Handover, Location, SessionClaim, SessionName};
 use crate::protocols::client::{ActiveTransport, Client as _};
-use crate::protocols::clients::ClientTable;
+use crate::protocols::clients::{ClientTable, Clients as AllClients};
 use crate::protocols::dialect::Plain;
 use crate::protocols::message::{self, scope_of};
+use crate::protocols::opening::{Admitted, NotAdmitted, Opening};
 use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, borrowed, challenge, key_of_path, status_of, write_piece,
+    BufferedRequest, RequestContext, RequestOutcome, Suspended, borrowed, challenge, key_of_path, status_of,
+    write_piece,
 };
 use crate::protocols::response::ResponseState;
 use crate::protocols::token::disconnect_for;
@@ -52,6 +54,7 @@ use receiver::PollStart;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use stentor_wire::http1::{self, Version};
 use stentor_wire::sockjs::answer::{
     self, Callback, Cors, Header, Iframe, push_error_headers, push_headers, push_preflight_headers,
@@ -161,17 +164,26 @@ impl Exchange<'_> {
     }
 
     /// Looks on the other nodes of a cluster for a session that this node doesn't have. With `opens`, this node opens the
-    /// session if no node has it. `None` if this node answers the request.
-    fn find_elsewhere(&self, cx: &mut RequestContext<'_>, session: &str, opens: bool) -> Option<Outcome> {
+    /// session if no node has it. `location` is the answer for which the request waited. `None` if this node answers the
+    /// request.
+    fn find_elsewhere(
+        &self,
+        cx: &mut RequestContext<'_>,
+        session: &str,
+        opens: bool,
+        location: Option<&Location>,
+    ) -> Option<Outcome> {
         let relay = cx.ex.options().relay.as_ref()?;
-        match &cx.location {
+        match location {
             // The session's node can't be reached.
             None if cx.handover == Some(Handover::Returned) => None,
             None => {
                 let key = self.key.as_ref().map(Key::as_str);
                 let name = SessionName { prefix: &self.settings.prefix, key, session };
                 relay.locate(name, opens, cx.ex.when_located(cx.conn));
-                Some(Outcome::Location)
+                Some(Outcome::Suspended(Suspended::until_located(|cx, clients, location| {
+                    continue_request(cx, clients, Late { location: Some(location), ..Late::default() })
+                })))
             }
             Some(Location::Node(node)) => cx.relay_to(*node),
             Some(Location::Here(_) | Location::Unknown) => None,
@@ -184,10 +196,10 @@ impl Exchange<'_> {
         cx: &mut RequestContext<'_>,
         client: ClientId,
         transport: Transport,
-        callback: Option<&Callback<'_>>,
         extra: &[(String, String)],
     ) -> Option<Receiver> {
         let wrapping = Wrapping::of(transport)?;
+        let callback = callback_of(cx, transport).ok()?;
         let is_poll = matches!(transport, Transport::Xhr | Transport::Jsonp);
         let chunked = !is_poll && cx.request.version() == Version::Http11;
         cx.options.keep_alive &= is_poll || chunked;
@@ -212,7 +224,7 @@ impl Exchange<'_> {
             // Removes the empty line after the headers: the length is appended later, as the last header.
             head.truncate(head.len() - 2);
             let mut call = Vec::new();
-            if let Some(callback) = callback {
+            if let Some(callback) = &callback {
                 stentor_wire::sockjs::write_jsonp_callback(&mut call, callback);
             }
             receiver.poll = Some(Box::new(PollStart { head, callback: call }));
@@ -220,7 +232,7 @@ impl Exchange<'_> {
         }
         cx.out.append(&mut head);
         let mut prelude = Vec::with_capacity(2_100);
-        match callback {
+        match &callback {
             Some(callback) => answer::write_html_prelude(&mut prelude, callback),
             None => answer::write_prelude(&mut prelude, transport),
         }
@@ -243,10 +255,34 @@ fn exchange<'a>(
     Some((Exchange { service, settings, resource: route.resource, key }, error))
 }
 
+/// The answer for which a request waited.
+#[derive(Default)]
+struct Late {
+    /// The decision about the token of a request of a client.
+    decided: Option<Decided>,
+    /// The node of the session that the request names.
+    location: Option<Location>,
+}
+
+/// Continues a request for a session with the answer for which it waited.
+fn continue_request(cx: &mut RequestContext<'_>, clients: &mut AllClients, late: Late) -> Outcome {
+    let current = cx.ex.settings.clone();
+    // The prefix may have been removed from the configuration while the request waited.
+    let found = routes::route_of(cx.request.path(), &current.options);
+    let found =
+        found.and_then(|(service, route)| Some((exchange(&current.options, service, &route)?.0, route)));
+    match found {
+        Some((exchange, Route { resource: Resource::Session { session, transport, .. }, .. })) => {
+            handle_session(cx, clients, &exchange, session, transport, late)
+        }
+        _ => Outcome::LAST,
+    }
+}
+
 /// Handles the headers of a request to a path under a prefix.
 fn handle_request(
     cx: &mut RequestContext<'_>,
-    clients: &mut Clients,
+    clients: &mut AllClients,
     service: Service,
     route: &Route<'_>,
 ) -> Outcome {
@@ -303,74 +339,81 @@ fn handle_request(
             }
             let is_raw = matches!(resource, Resource::RawWebSocket);
             let dialect = if is_raw { Plain.into() } else { OnWebSocket.into() };
-            upgrade::handle_request(cx, dialect, service, exchange.key)
+            upgrade::handle_request(cx, clients, dialect, service, exchange.key)
         }
         Resource::Session { session, transport, .. } => {
-            let callback = match transport {
-                Transport::HtmlFile | Transport::Jsonp => match Callback::from_query(request.query()) {
-                    Ok(callback) => Some(callback),
-                    Err(error) => return exchange.fail(cx, error),
-                },
-                _ => None,
-            };
-            let sid = exchange.sid(cx, session);
-            let home = sid.core(cx.ex.shared.cores);
-            if home != cx.ex.context.core {
-                return cx.move_to(home);
-            }
-            let sends = matches!(transport, Transport::XhrSend | Transport::JsonpSend);
-            if let Some(id) = clients.find(sid) {
-                let session: SmallVec<[SessionId; 1]> =
-                    clients.get(id).and_then(|client| client.session).into_iter().collect();
-                match cx.check_token(id, "sockjs", &session) {
-                    Ok(()) => {}
-                    Err(Refused::Pending) => return Outcome::Admission(None),
-                    Err(Refused::Denied(denial)) => return exchange.refuse_denied(cx, &denial),
-                }
-            } else if let Some(outcome) = exchange.find_elsewhere(cx, session, !sends) {
-                return outcome;
-            }
-            match transport {
-                Transport::XhrSend | Transport::JsonpSend if clients.find(sid).is_none() => {
-                    exchange.refuse(cx, 404, NO_SESSION)
-                }
-                Transport::XhrSend | Transport::JsonpSend => cx.body(),
-                _ => receive(cx, clients, &exchange, sid, transport, callback.as_ref()),
-            }
+            handle_session(cx, clients, &exchange, session, transport, Late::default())
         }
     }
 }
 
-/// Handles a receiver: a request for frames. A client's first receiver opens its session.
+/// The function that a JSONP request or an htmlfile request calls.
+fn callback_of<'r>(cx: &RequestContext<'r>, transport: Transport) -> Result<Option<Callback<'r>>, Error> {
+    match transport {
+        Transport::HtmlFile | Transport::Jsonp => Callback::from_query(cx.request.query()).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Handles the headers of a request that names a session over HTTP. `late` is the answer for which the request waited.
+fn handle_session(
+    cx: &mut RequestContext<'_>,
+    clients: &mut AllClients,
+    exchange: &Exchange<'_>,
+    session: &str,
+    transport: Transport,
+    late: Late,
+) -> Outcome {
+    if let Err(error) = callback_of(cx, transport) {
+        return exchange.fail(cx, error);
+    }
+    let sid = exchange.sid(cx, session);
+    let home = sid.core(cx.ex.shared.cores);
+    if home != cx.ex.context.core {
+        return cx.move_to(home);
+    }
+    let sends = matches!(transport, Transport::XhrSend | Transport::JsonpSend);
+    let known = clients.sockjs.find(sid);
+    if let Some(id) = known {
+        let session: SmallVec<[SessionId; 1]> =
+            clients.sockjs.get(id).and_then(|client| client.session).into_iter().collect();
+        match cx.check_token(id, "sockjs", &session, late.decided) {
+            Ok(()) => {}
+            // The client may end while the request waits, so it is looked up again.
+            Err(Refused::Pending) => {
+                return cx.wait_for_one(|cx, clients, decided| {
+                    continue_request(cx, clients, Late { decided, ..Late::default() })
+                });
+            }
+            Err(Refused::Denied(denial)) => return exchange.refuse_denied(cx, &denial),
+        }
+    } else if let Some(outcome) = exchange.find_elsewhere(cx, session, !sends, late.location.as_ref()) {
+        return outcome;
+    }
+    match known {
+        None if sends => exchange.refuse(cx, 404, NO_SESSION),
+        Some(_) if sends => cx.body(),
+        Some(id) => receive(cx, &mut clients.sockjs, exchange, id, transport, None),
+        None => {
+            let claim = if let Some(Location::Here(claim)) = late.location { Some(claim) } else { None };
+            open(cx, clients, exchange, sid, transport, claim)
+        }
+    }
+}
+
+/// Handles a receiver: a request for frames. `headers` are the application's headers if the request has opened the session.
 fn receive(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
     exchange: &Exchange<'_>,
-    sid: Sid,
+    id: ClientId,
     transport: Transport,
-    callback: Option<&Callback<'_>>,
+    headers: Option<&[(String, String)]>,
 ) -> Outcome {
     let is_poll = matches!(transport, Transport::Xhr | Transport::Jsonp);
-    let (id, extra) = match clients.find(sid) {
-        Some(id) => (id, None),
-        None => match open(cx, clients, exchange, sid, transport) {
-            Ok((id, headers)) => (id, Some(headers)),
-            Err(NotOpened::Refused(why)) => {
-                // Pages can't read the status of a response, and the client would try other transports. So the response is
-                // a close frame.
-                let Some(mut receiver) = exchange.begin(cx, ClientId::NONE, transport, callback, &[]) else {
-                    return Outcome::LAST;
-                };
-                receiver.refuse(cx.out, Close { code: why.code(), reason: why.reason() });
-                return cx.answered();
-            }
-            Err(NotOpened::Answered(outcome)) => return outcome,
-        },
-    };
     let Some(client) = clients.get_mut(id) else { return Outcome::LAST };
-    let is_new = extra.is_some();
-    let extra = extra.unwrap_or_default();
-    let Some(mut receiver) = exchange.begin(cx, id, transport, callback, &extra) else {
+    let is_new = headers.is_some();
+    let Some(mut receiver) = exchange.begin(cx, id, transport, headers.unwrap_or_default()) else {
         return Outcome::LAST;
     };
     let (ex, out) = (&mut *cx.ex, &mut *cx.out);
@@ -407,58 +450,83 @@ fn receive(
     Outcome::Waiting(Box::new(receiver))
 }
 
-/// The reason why a session isn't opened now.
-enum NotOpened {
-    Answered(Outcome),
-    /// The client's token is refused.
-    Refused(Disconnect),
+/// Opens a session for its first receiver, if the client may connect. `claim` is the node's claim to the session.
+fn open(
+    cx: &mut RequestContext<'_>,
+    clients: &mut AllClients,
+    exchange: &Exchange<'_>,
+    sid: Sid,
+    transport: Transport,
+    claim: Option<Arc<dyn SessionClaim>>,
+) -> Outcome {
+    if let Some(unavailable) = cx.unavailable_to_new_clients() {
+        return unavailable;
+    }
+    if let Err(reached) = cx.ex.check_address(cx.source) {
+        return cx.refuse_limit(reached);
+    }
+    let (service, push_only) = (exchange.service, exchange.key.is_some());
+    let envelope = if push_only { Envelope::Raw } else { cx.ex.app_of(service).envelope() };
+    let opening = Opening::new("sockjs", envelope, service).push_only(push_only);
+    cx.admit(clients, opening, move |cx, clients, admitted| {
+        // Another request may have opened the session while this one waited.
+        if clients.sockjs.find(sid).is_some() {
+            return continue_request(cx, clients, Late::default());
+        }
+        let current = cx.ex.settings.clone();
+        let found = routes::route_of(cx.request.path(), &current.options);
+        let Some((exchange, _)) =
+            found.and_then(|(service, route)| self::exchange(&current.options, service, &route))
+        else {
+            return Outcome::LAST;
+        };
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(NotAdmitted::Denied(denial)) => return refuse_client(cx, &exchange, transport, &denial),
+            Err(NotAdmitted::Refused { status, message }) => return exchange.refuse(cx, status, &message),
+        };
+        if let Some(unavailable) = cx.unavailable_to_new_clients() {
+            return unavailable;
+        }
+        let clients = &mut clients.sockjs;
+        let (id, headers) = add_client(cx, clients, &exchange, sid, transport, (envelope, claim, admitted));
+        receive(cx, clients, &exchange, id, transport, Some(&headers))
+    })
 }
 
-/// Opens a session. Returns its client, and the application's headers for the first response.
-fn open(
+/// Refuses a client whose token isn't accepted. Pages can't read the status of a response, and the client would try other
+/// transports. So the response is a close frame.
+fn refuse_client(
+    cx: &mut RequestContext<'_>,
+    exchange: &Exchange<'_>,
+    transport: Transport,
+    denial: &Denial,
+) -> Outcome {
+    let why = disconnect_for(denial);
+    cx.count_error();
+    cx.ex.count_disconnect(why);
+    let Some(mut receiver) = exchange.begin(cx, ClientId::NONE, transport, &[]) else {
+        return Outcome::LAST;
+    };
+    receiver.refuse(cx.out, Close { code: why.code(), reason: why.reason() });
+    cx.answered()
+}
+
+/// Adds a client that may connect, and opens its session. Returns the client, and the application's headers for the first
+/// response.
+fn add_client(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
     exchange: &Exchange<'_>,
     sid: Sid,
     transport: Transport,
-) -> Result<(ClientId, Vec<(String, String)>), NotOpened> {
-    if let Some(unavailable) = cx.unavailable_to_new_clients() {
-        return Err(NotOpened::Answered(unavailable));
-    }
-    if cx.admission.is_none()
-        && let Err(reached) = cx.ex.check_address(cx.source)
-    {
-        return Err(NotOpened::Answered(cx.refuse_limit(reached)));
-    }
-    let identity = match cx.identify("sockjs") {
-        Ok(identity) => identity,
-        Err(Refused::Pending) => return Err(NotOpened::Answered(Outcome::Admission(None))),
-        Err(Refused::Denied(denial)) => {
-            let why = disconnect_for(&denial);
-            cx.count_error();
-            cx.ex.count_disconnect(why);
-            return Err(NotOpened::Refused(why));
-        }
-    };
-    let service = exchange.service;
-    let push_only = exchange.key.is_some();
-    let envelope = if push_only { Envelope::Raw } else { cx.ex.app_of(service).envelope() };
-    let mut headers = Vec::new();
-    if !push_only {
-        match cx.ask_to_connect(identity.as_deref(), envelope, service, None) {
-            Connect::Accept => {}
-            Connect::AcceptWith(extra) => headers = extra,
-            Connect::Pending => return Err(NotOpened::Answered(Outcome::Admission(None))),
-            Connect::Refuse { status, message } => {
-                return Err(NotOpened::Answered(exchange.refuse(cx, status, &message)));
-            }
-        }
-    }
+    (envelope, claim, admitted): (Envelope, Option<Arc<dyn SessionClaim>>, Admitted),
+) -> (ClientId, Vec<(String, String)>) {
+    let (service, push_only) = (exchange.service, exchange.key.is_some());
+    let Admitted { identity, headers } = admitted;
     let ex = &mut *cx.ex;
     let mut client = Client::new(ex, sid, cx.source, (service, envelope, push_only));
-    if let Some(Location::Here(claim)) = &cx.location {
-        client.claim = Some(claim.clone());
-    }
+    client.claim = claim;
     let client = clients.insert(client);
     let id = client.state.id;
     cx.remember_client(id, "sockjs", identity.clone());
@@ -476,7 +544,7 @@ fn open(
     }
     let (keys, options) = (exchange.key.iter().cloned().collect(), Policy::Latest.into());
     ex.subscribe_feeds(session, Feeds { keys, options });
-    Ok((id, headers))
+    (id, headers)
 }
 
 /// Handles a body with messages, or the rest of the body.

@@ -69,7 +69,7 @@ impl Protocol for SockJs {
         let Some((service, route)) = route_of(cx.request.path(), &current.options) else {
             return Outcome::LAST;
         };
-        handle_request(cx, &mut clients.sockjs, service, &route)
+        handle_request(cx, clients, service, &route)
     }
 
     fn handle_body(
@@ -96,7 +96,7 @@ fn prefix_of<'p>(path: &'p str, options: &Options) -> Option<(usize, &'p str)> {
 }
 
 /// The service and the resource of a path.
-fn route_of<'p>(path: &'p str, options: &Options) -> Option<(Service, Route<'p>)> {
+pub(super) fn route_of<'p>(path: &'p str, options: &Options) -> Option<(Service, Route<'p>)> {
     let (place, rest) = prefix_of(path, options)?;
     Some((Service::of(place), stentor_wire::sockjs::parse_path(rest)?))
 }

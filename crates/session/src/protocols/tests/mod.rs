@@ -39,7 +39,7 @@ fn deliveries_count_as_work_of_the_connection_that_publishes() {
         let encoding = Encoding::websocket(Envelope::V1, false);
         let owner = Owner::Connection(index, Service::default());
         let session = rig.ex.open_session(encoding, owner, 0);
-        rig.ex.subscribe(session, &room.clone().into(), Policy::Queue, None).unwrap();
+        rig.ex.hub.handle_subscribe(session, &room.clone().into(), Policy::Queue, None).unwrap();
     }
     let (mut conn, _) = socket(&mut rig, "/ws");
     rig.wait(MILLISECOND);
