@@ -331,6 +331,18 @@ test('`io.close()` ends the sessions', async (t) => {
   assert.deepEqual((await connection.read('BYE')).bye, { mode: 'stop' });
 });
 
+test('a server that was closed may get another link', async (t) => {
+  const { io, server } = await worker(t);
+  await io.close();
+  const link = attach(io, server.url, { signals: false });
+  const listening = link.listen();
+  const connection = (await server.connection()).welcome();
+  await listening;
+  await connected(io, connection, 1);
+  assert.equal((await connection.read('ADD')).namespace, 0);
+  await io.close();
+});
+
 test('after a broken connection, both sides continue where they were', async (t) => {
   const events = [];
   const { io, link, server, connection } = await worker(t, { setup: (io) => io.on('connection', (socket) => socket.onAny((...event) => events.push(event))) });

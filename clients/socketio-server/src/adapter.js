@@ -24,6 +24,8 @@ export function adapterFor(worker, Adapter) {
   const { channel, engine } = worker;
 
   return class StentorAdapter extends Adapter {
+    static isStentor = true;
+
     /** `true` while the mirror follows a change that Stentor has made. */
     #isMirroring = false;
     /** Sessions of the sockets that Stentor knows, by the socket's id. */

@@ -103,6 +103,10 @@ export class Engine extends EventEmitter {
     return this;
   }
 
+  get isClosed() {
+    return this.#worker.isStopped;
+  }
+
   /** A socket has got a listener for outgoing packets. */
   observed() {
     this.#worker.observers += 1;

@@ -126,7 +126,8 @@ export class Link extends EventEmitter {
 function check(io, options) {
   if (typeof io?.of !== 'function' || typeof io.bind !== 'function' || !io._nsps) throw new TypeError('attach(io, url): `io` must be a Server of socket.io');
   if (typeof Object.getPrototypeOf(io.of('/'))._createSocket !== 'function') throw new TypeError('@stentor/socket.io needs socket.io 4.6.0 or later');
-  if (io.engine) {
+  // A Server whose link has ended may get another one.
+  if (io.engine && !io.engine.isClosed) {
     throw new Error('the Server has an HTTP server already: create it with `new Server(options)`, and pass the HTTP server to attach() as `http`');
   }
   for (const name of Object.keys(options)) if (!OPTIONS.includes(name)) throw new TypeError(`attach() has no option \`${name}\`; it has ${OPTIONS.slice(0, -1).join(', ')}`);
@@ -151,7 +152,8 @@ function bind(io, worker, http) {
   const Adapter = inMemoryAdapter(current);
   worker.keepsRooms = !io._opts.adapter && isDefault(current, Adapter);
   if (worker.keepsRooms) io.adapter(adapterFor(worker, Adapter));
-  io.listen = io.attach = () => {
+  io.listen = io.attach = (...args) => {
+    if (worker.isStopped) return Object.getPrototypeOf(io).attach.apply(io, args);
     throw new Error('the clients of this Server are those of Stentor: call link.listen() instead');
   };
   io.bind(worker.engine);
@@ -171,7 +173,7 @@ function inMemoryAdapter(Class) {
   return found;
 }
 
-/** `true` for the adapters of Socket.IO itself. */
+/** `true` for the adapters of Socket.IO itself, and for that of a former link. */
 function isDefault(Class, Adapter) {
-  return Class === Adapter || (Class.name === 'SessionAwareAdapter' && Object.getPrototypeOf(Class) === Adapter);
+  return Class === Adapter || Class.isStentor || (Class.name === 'SessionAwareAdapter' && Object.getPrototypeOf(Class) === Adapter);
 }

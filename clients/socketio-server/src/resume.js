@@ -11,28 +11,28 @@ const DISCONNECT = 1;
 /** Longest time until the middlewares have accepted the sockets of a session, in milliseconds. It is closed then: its messages hold up others. */
 const TIMEOUT_MS = 10_000;
 
-/** Makes a namespace rebuild sockets. Its next sockets know their session before they are created. */
+/** Makes a namespace rebuild sockets. Its adapter knows the session of the next socket before that is created. */
 export function resumable(nsp, worker, adapter) {
-  const create = nsp._createSocket;
   if (nsp.stentor) {
-    nsp.stentor.adapter = adapter;
+    Object.assign(nsp.stentor, { worker, adapter });
     return;
   }
-  const state = { adapter };
-  Object.defineProperty(nsp, 'stentor', { value: state });
+  const current = { worker, adapter };
+  Object.defineProperty(nsp, 'stentor', { value: current });
+  const create = nsp._createSocket;
   nsp._createSocket = (client, auth) => {
-    const found = client.conn.resuming?.get(nsp.name);
-    if (found && !found.isTaken) {
-      found.isTaken = true;
-      return rebuild(nsp, client, found, create);
-    }
-    state.adapter.creatingFor = client.conn;
-    const created = create.call(nsp, client, auth);
     const { conn } = client;
+    const kept = conn.resuming?.get(nsp.name);
+    if (kept && !kept.isTaken) {
+      kept.isTaken = true;
+      return rebuild(nsp, client, kept, create);
+    }
+    current.adapter.creatingFor = conn;
+    const created = create.call(nsp, client, auth);
     conn.creating += 1;
     const isCreated = () => (conn.creating -= 1);
     created.then(isCreated, isCreated);
-    if (!worker.observesSockets) created.then((socket) => worker.observeSockets(socket), () => {});
+    if (!current.worker.observesSockets) created.then((socket) => current.worker.observeSockets(socket), () => {});
     return created;
   };
 }
