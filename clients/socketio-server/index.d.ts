@@ -21,10 +21,7 @@ export interface AttachOptions {
   onCrash?: 'disconnect' | 'redeliver' | 'drop';
   /** Interval at which changes of `socket.data` are saved for the next process, in milliseconds. Default: 1,000. */
   stateInterval?: number;
-  /**
-   * The worker's own HTTP server, or its port. Stentor forwards requests for paths that aren't its own to it: pages, an API, the client's script.
-   * Default: none.
-   */
+  /** The worker's own HTTP server, or its port. A server serves the client's script, and `io.close()` closes it. Default: none. */
   http?: HttpServer | HttpsServer | number | (() => number | null | undefined);
   /** `false`: SIGTERM and SIGINT don't hand over. Default: `true`, and the process then exits unless the application handles the signal itself. */
   signals?: boolean;
