@@ -1,4 +1,4 @@
-// The packages of scripts/package, as their users install them: the archive, the .deb, the npm tarball and the container image.
+// The packages of scripts/package, as their users install them: the archive, the .deb, the npm tarballs and the container image.
 // PACKAGE_OUTPUT names the folder with the packages.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -16,9 +16,9 @@ const output = process.env.PACKAGE_OUTPUT;
 assert.ok(output, 'PACKAGE_OUTPUT is not set: run `make test-all`');
 const [, version] = /^\[workspace\.package\]\nversion = "(.+)"/m.exec(readFileSync(path.join(root, 'Cargo.toml'), 'utf8'));
 
-/** The one package whose name ends so, or undefined. */
-const packaged = (ending) => {
-  const found = readdirSync(output).filter((name) => name.endsWith(ending));
+/** The one package whose name begins and ends so, or undefined. */
+const packaged = (ending, beginning = '') => {
+  const found = readdirSync(output).filter((name) => name.startsWith(beginning) && name.endsWith(ending));
   assert.ok(found.length < 2, found.join());
   return found[0] && path.join(output, found[0]);
 };
@@ -144,14 +144,18 @@ test('the .deb installs, upgrades without touching the configuration, and leaves
   assert.equal(isEnabled(), undefined);
 });
 
-test('the npm tarball: the client, its licenses, no scripts', { skip: !packaged('.tgz') && 'no npm when it was built' }, () => {
-  const names = run('tar', '--list', '--file', packaged('.tgz')).trim().split('\n');
-  for (const name of ['package.json', 'index.d.ts', 'README.md', 'LICENSE-MIT', 'LICENSE-APACHE', 'src/index.js', 'dist/stentor.js']) {
-    assert.ok(names.includes(`package/${name}`), `${name} is not in ${names}`);
-  }
-  const manifest = JSON.parse(run('tar', '--extract', '--to-stdout', '--file', packaged('.tgz'), 'package/package.json'));
-  assert.deepEqual([manifest.name, manifest.dependencies], ['@stentor/client', undefined]);
-  for (const script of ['preinstall', 'install', 'postinstall']) assert.equal(manifest.scripts[script], undefined);
+test('the npm tarballs: a package, its licenses, no scripts', { skip: !packaged('.tgz', 'stentor-client') && 'no npm when it was built' }, () => {
+  const check = (file, name, dependencies, more) => {
+    const names = run('tar', '--list', '--file', file).trim().split('\n');
+    for (const wanted of ['package.json', 'index.d.ts', 'README.md', 'LICENSE-MIT', 'LICENSE-APACHE', 'src/index.js', ...more]) {
+      assert.ok(names.includes(`package/${wanted}`), `${wanted} is not in ${names}`);
+    }
+    const manifest = JSON.parse(run('tar', '--extract', '--to-stdout', '--file', file, 'package/package.json'));
+    assert.deepEqual([manifest.name, Object.keys(manifest.dependencies ?? {})], [name, dependencies]);
+    for (const script of ['preinstall', 'install', 'postinstall']) assert.equal(manifest.scripts?.[script], undefined);
+  };
+  check(packaged('.tgz', 'stentor-client'), '@stentor/client', [], ['dist/stentor.js']);
+  check(packaged('.tgz', 'stentor-socket.io'), '@stentor/socket.io', ['ws'], ['src/link.js']);
 });
 
 /** The files of an image: { config, files }, with the layers applied to a folder. */
