@@ -36,7 +36,7 @@ pub use stentor_session::encode::CUSTOM_PROTOCOLS_MAX;
 pub use stentor_session::hosts::{HostError, Hosts};
 pub use stentor_session::limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
 pub use stentor_session::options::{
-    App, CustomProtocol, Deflate, EngineIo, Heartbeat, Limits, Primus, PublicFile, Recovery,
+    App, CustomProtocol, Deflate, EngineIo, Heartbeat, Limits, LinkRoutes, Primus, PublicFile, Recovery,
     SOCKJS_PREFIXES_MAX, SameSite, SockJs, Sse, StaticRoute, Tokens,
 };
 pub use stentor_session::origin::{Origins, PatternError};

@@ -107,6 +107,24 @@ impl<E: Encoder> Hub<E> {
         self.deliver_to_several(now, rooms, &publication, &options);
     }
 
+    /// Sends a message to sessions of this core, in order with their other deliveries, under
+    /// [`Policy::Queue`](crate::Policy::Queue). Unlike with [`Hub::handle_send`], it is never kept for recovery, and it is one
+    /// publication for all of the sessions. `room` needn't have members.
+    pub fn handle_send_to_all(
+        &mut self,
+        sessions: impl IntoIterator<Item = SessionId>,
+        room: &Room,
+        data: Data,
+        volatile: bool,
+    ) {
+        let body = Body::Message { room: room.clone(), event: None, data, position: None };
+        // A volatile publication isn't recoverable.
+        let publication = self.make(body, true, None);
+        let members: Vec<Member> =
+            sessions.into_iter().filter_map(|session| self.sessions.direct(session)).collect();
+        self.sessions.fan_out(&members, &publication, volatile, None);
+    }
+
     /// Sends a message to the other interested cores and delivers it to this core's members of a room.
     pub(crate) fn broadcast(
         &mut self,

@@ -1,15 +1,16 @@
 //! The data plane, as the control plane sees it.
 
 use crate::{
-    Answers, Commands, Feeds, Histogram, Lifecycle, Metric, MetricSource, NodeInbox, NodeInfo, Topology,
+    Answers, Commands, Feeds, Histogram, Lifecycle, LinkInbox, Metric, MetricSource, NodeInbox, NodeInfo,
+    Topology,
 };
 use std::sync::Arc;
 use stentor_hub::Room;
 
 /// All ports that the data plane of one node offers.
-pub trait LocalNode: Commands + Answers + Feeds + NodeInbox + Lifecycle + MetricSource {}
+pub trait LocalNode: Commands + Answers + Feeds + NodeInbox + LinkInbox + Lifecycle + MetricSource {}
 
-impl<T: Commands + Answers + Feeds + NodeInbox + Lifecycle + MetricSource> LocalNode for T {}
+impl<T: Commands + Answers + Feeds + NodeInbox + LinkInbox + Lifecycle + MetricSource> LocalNode for T {}
 
 /// The data plane, as the control plane sees it. A cluster and bridges replace the fields that they implement themselves.
 #[derive(Clone)]

@@ -40,8 +40,8 @@
 //! * Of the reports, only [`LinkReport::Opened`] and [`LinkReport::Messages`] can be refused, because the number of others is bounded by
 //!   the number of sessions and entries. A core then keeps the messages and reads no more from that client until
 //!   [`LinkInbox::reports_have_space`].
-//! * [`LinkEntry::Pause`] stops reading from a client until [`LinkEntry::Continue`]. At most the messages that were read with the
-//!   same turn follow.
+//! * [`LinkEntry::Pause`] stops reading from a client until [`LinkEntry::Continue`]. At most one more
+//!   unit follows.
 //! * A full inbox of a core refuses the whole call. The link keeps its entries, reads no further frames of that link, and tries again after
 //!   [`LinkSink::space`].
 //!
@@ -139,7 +139,7 @@ pub struct LinkHandshake {
     pub query: LinkHeaders,
     /// The client's address. Behind trusted proxies, the address that they report.
     pub address: Box<str>,
-    /// The client's port. 0 if a proxy hides it.
+    /// The client's port. 0 if it isn't known.
     pub port: u16,
     /// The address at which the client's connection arrived. Empty if it isn't known.
     pub local_address: Box<str>,

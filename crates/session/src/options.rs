@@ -8,7 +8,9 @@ use crate::identity::PREFIXES_MAX;
 use crate::ledger::Ledger;
 use crate::limits::{AddressLimits, SessionLimits, UserLimits};
 use crate::origin::Origins;
-use crate::ports::{Authenticator, Authorizer, Broker, EventSink, NodeTag, NoticeSink, Relay};
+use crate::ports::{
+    Authenticator, Authorizer, Broker, EventSink, LinkApp, LinkSink, NodeTag, NoticeSink, Relay,
+};
 use crate::proxies::Proxies;
 use crate::rule::Rooms;
 use bytes::Bytes;
@@ -359,6 +361,27 @@ impl CustomProtocol {
     }
 }
 
+/// The applications whose clients are served by workers.
+#[derive(Clone, Debug)]
+pub struct LinkRoutes {
+    /// The application link.
+    pub sink: Arc<dyn LinkSink>,
+    /// The path of each application, in the order of [`LinkApp`]: beginning and ending with `/`, such as `/socket.io/`. It takes
+    /// precedence over the server's own paths of Socket.IO and Engine.IO.
+    pub paths: Vec<Box<str>>,
+}
+
+impl LinkRoutes {
+    /// The application of a request's path. Its path may have a longer end, as with the package `engine.io`, or no `/` at its end.
+    pub(crate) fn find(&self, path: &str) -> Option<LinkApp> {
+        let is_of = |own: &str| path.starts_with(own) || own.strip_suffix('/') == Some(path);
+        let paths = self.paths.iter().map(|own| &**own).enumerate();
+        // The most specific path wins.
+        let found = paths.filter(|(_, own)| is_of(own)).max_by_key(|(_, own)| own.len());
+        found.and_then(|(place, _)| u16::try_from(place).ok()).map(LinkApp)
+    }
+}
+
 with_defaults! {
     /// The options of sessions.
     #[derive(Clone, Debug)]
@@ -421,6 +444,8 @@ with_defaults! {
         pub node_tag: Option<NodeTag> = None,
         /// The ledger of the process, if other parts than the node charge it. [`Limits::memory_bytes_max`] is its budget.
         pub ledger: Option<Arc<Ledger>> = None,
+        /// The applications whose clients are served by workers. `None` without an application link.
+        pub link: Option<LinkRoutes> = None,
         /// Relays requests to the nodes that have their sessions. `None` if this node answers all requests.
         pub relay: Option<Arc<dyn Relay>> = None,
     }

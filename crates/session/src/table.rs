@@ -50,6 +50,9 @@ macro_rules! own_wires {
             SockJsHtmlFile = crate::protocols::sockjs::Frames::HTML_FILE,
             SockJsJsonp = crate::protocols::sockjs::Frames::JSONP,
             NdJson = crate::protocols::ndjson::Lines,
+            LinkV4 = crate::protocols::link::Packets(crate::encode::EngineFraming::V4),
+            LinkV3 = crate::protocols::link::Packets(crate::encode::EngineFraming::V3),
+            LinkRecord = crate::protocols::link::Packets(crate::encode::EngineFraming::Record),
         }
     };
 }

@@ -7,7 +7,8 @@
 use super::mail::CoreMessage;
 use super::tasks::{Joined, SESSION_STEPS};
 use super::{
-    Connections, Mail, Protocols, Work, actions, handover, identities, mail, migration, relay, tasks, turn,
+    Connections, Mail, Protocols, Work, actions, handover, identities, link, mail, migration, relay, tasks,
+    turn,
 };
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -40,6 +41,7 @@ pub(super) fn carry_out_commands(
     work: &mut Work,
 ) {
     if work.tasks.received.is_empty()
+        && work.tasks.link.is_empty()
         && (work.tasks.unfinished.is_empty() || mail::are_cores_behind(&mut protocols.ex))
     {
         return;
@@ -52,6 +54,11 @@ pub(super) fn carry_out_commands(
                 work.tasks.unfinished.push_back((task, bytes));
                 continue;
             }
+            ControlCommand::Link(batch) => {
+                work.tasks.link.push(batch);
+                continue;
+            }
+            ControlCommand::LinkSpace => protocols.retry_link_reports(),
             ControlCommand::Publish(message) => protocols.ex.publish(message),
             ControlCommand::Receive(message) => protocols.receive(message),
             ControlCommand::Room(room, update) => protocols.update_room(&room, update),
@@ -89,6 +96,7 @@ pub(super) fn carry_out_commands(
         shared.inboxes[protocols.ex.context.core].carried_out(bytes);
         turn::pump_if_much_was_published(conns, protocols, mail, work);
     }
+    link::work_on_entries(conns, protocols, mail, work);
     work_on_tasks(conns, protocols, mail, work);
     shared.control.space();
 }

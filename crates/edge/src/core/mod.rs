@@ -23,6 +23,7 @@ mod handover;
 mod holdings;
 mod identities;
 mod input;
+mod link;
 mod mail;
 mod memory;
 mod migration;

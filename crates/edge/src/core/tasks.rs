@@ -7,6 +7,7 @@ use std::time::Instant;
 use stentor_driver::Driver;
 use stentor_hub::{Data, Disconnect, Policy, Room, SessionId, Topic};
 use stentor_session::app::{Alarm, ENVELOPE_BYTES, Sent, Waiter};
+use stentor_session::core::link::LinkQueue;
 use stentor_session::core::tasks::ROOM_STEPS;
 use stentor_session::identity::Owner;
 use stentor_session::shared::ControlCommand;
@@ -25,6 +26,8 @@ pub(super) struct Tasks {
     pub(super) received: Vec<ControlCommand>,
     pub(super) unfinished: VecDeque<(Box<Task>, usize)>,
     pub(super) joined: Vec<Joined>,
+    /// Entries of the application link.
+    pub(super) link: LinkQueue,
 }
 
 /// A task whose sessions have joined rooms. Its caller waits until the positions of the rooms are known, so that each message
@@ -38,7 +41,9 @@ pub(super) struct Joined {
 
 /// Whether commands wait.
 pub(super) fn has_commands_left(protocols: &Protocols, work: &Work) -> bool {
-    !work.tasks.unfinished.is_empty() || !protocols.ex.shared.inboxes[protocols.ex.context.core].is_empty()
+    !work.tasks.unfinished.is_empty()
+        || !work.tasks.link.is_empty()
+        || !protocols.ex.shared.inboxes[protocols.ex.context.core].is_empty()
 }
 
 /// Whether commands wait that can be carried out now.

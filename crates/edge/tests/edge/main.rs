@@ -33,6 +33,7 @@ mod keys;
 mod last_messages;
 mod leaving;
 mod limits;
+mod link;
 mod ndjson;
 mod origin;
 mod overload;

@@ -129,7 +129,7 @@ impl Io {
     ) -> Self {
         let number = if version == Version::V4 { 4 } else { 3 };
         let query = format!("EIO={number}");
-        let (link, mut packets) = if way == Way::Socket {
+        let (link, packets) = if way == Way::Socket {
             let ws =
                 Ws::open(addr, &format!("{path}?{query}&transport=websocket{extra}"), &[], false).unwrap();
             (Link::Socket(ws), VecDeque::new())
@@ -139,6 +139,40 @@ impl Io {
             let packets = packets(version, &answer).into();
             (Link::Polling { get, post: Http::connect(addr), waits: false }, packets)
         };
+        let mut this = Self::begun(addr, path, version, link, packets);
+        if way == Way::Moved {
+            this.upgrade();
+        }
+        this
+    }
+
+    /// A session that has begun with this response to a poll. `get` is the connection for polls.
+    pub(crate) fn of_answer(
+        addr: SocketAddr,
+        path: &'static str,
+        version: Version,
+        get: Http,
+        answer: &Response,
+    ) -> Self {
+        let packets = packets(version, answer).into();
+        let link = Link::Polling { get, post: Http::connect(addr), waits: false };
+        Self::begun(addr, path, version, link, packets)
+    }
+
+    /// A session that has begun on a WebSocket.
+    pub(crate) fn of_ws(addr: SocketAddr, path: &'static str, version: Version, ws: Ws) -> Self {
+        Self::begun(addr, path, version, Link::Socket(ws), VecDeque::new())
+    }
+
+    fn begun(
+        addr: SocketAddr,
+        path: &'static str,
+        version: Version,
+        link: Link,
+        mut packets: VecDeque<Packet>,
+    ) -> Self {
+        let number = if version == Version::V4 { 4 } else { 3 };
+        let query = format!("EIO={number}");
         let mut this = Self {
             sid: String::new(),
             open: Value::Null,
@@ -157,9 +191,6 @@ impl Io {
         this.open = serde_json::from_str(open.strip_prefix('0').unwrap()).unwrap();
         this.sid = this.open["sid"].as_str().unwrap().to_owned();
         this.query = format!("{}&sid={}", this.query, this.sid);
-        if way == Way::Moved {
-            this.upgrade();
-        }
         this
     }
 

@@ -87,6 +87,8 @@ enum Asked {
     Event,
     /// The identity of a client, which presented the token with this digest.
     Identity(u64),
+    /// Whether the worker of a session takes further messages, or has handled the last ones.
+    Worker,
 }
 
 impl Asked {
@@ -390,9 +392,23 @@ impl Questions {
         number: u64,
         authorizer: Option<Arc<dyn Authorizer>>,
     ) {
+        self.deadlines.push_back((now + self.timeout, number));
+        self.add(conn, asked, number, authorizer);
+    }
+
+    /// Makes the current connection, and all other connections of its client, wait until [`Self::decide`] is called with the
+    /// returned number. Unlike other questions, this one has no deadline. `None` if no connection can wait.
+    pub(crate) fn wait_for_worker(&mut self, client: ClientId) -> Option<u64> {
+        let conn = self.asker?;
+        let number = self.tickets.draw();
+        self.add(conn, Asked::Worker, number, None);
+        self.hold_client(client);
+        Some(number)
+    }
+
+    fn add(&mut self, conn: ConnId, asked: Asked, number: u64, authorizer: Option<Arc<dyn Authorizer>>) {
         self.charge.add(QUESTION_BYTES);
         self.open.insert(number, conn);
-        self.deadlines.push_back((now + self.timeout, number));
         let generation = self.identities.generation();
         let question = Deferred {
             asked,

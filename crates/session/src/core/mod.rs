@@ -5,6 +5,7 @@
 
 mod commands;
 pub(crate) mod decided;
+pub mod link;
 mod notices;
 mod presence;
 mod sessions;

@@ -45,7 +45,7 @@ impl Protocols {
             bytes <= bytes_max
         });
         let handshake = match self.ex.owner_of(session) {
-            Some(Owner::Client(id)) => self.ex.handshakes.get(id).map(Into::into),
+            Some(Owner::Client(id)) => self.ex.servers.handshakes.get(id).map(Into::into),
             _ => None,
         };
         let details = self.ex.details(session);

@@ -102,6 +102,9 @@ impl Executor {
     /// Removes the questions of a connection that has ended.
     pub fn forget_questions(&mut self, conn: ConnId) {
         self.questions.forget(conn);
+        if self.servers.link.is_some() {
+            self.forget_request(conn);
+        }
     }
 
     /// Drops the open questions about subscriptions of a connection whose client has disconnected. `may_refuse` is `true`

@@ -14,6 +14,7 @@ mod effects;
 pub(crate) mod handshakes;
 pub(crate) mod holds;
 mod identity;
+pub(crate) mod link;
 mod notices;
 mod observe;
 mod recovery;
@@ -50,6 +51,7 @@ use crate::system::System;
 use crate::tracked::Tracked;
 use handshakes::Handshakes;
 use holds::SessionHolds;
+use link::LinkSessions;
 use notices::Notices;
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -73,6 +75,14 @@ pub struct Apps {
     pub node: Box<dyn Application>,
     /// Applications of services, by the service's index. `None` if the service has the node's application.
     pub services: Vec<Option<Box<dyn Application>>>,
+}
+
+/// State for the servers of applications.
+pub(crate) struct Servers {
+    /// Handshakes of Socket.IO clients, for other servers that ask.
+    pub(crate) handshakes: Handshakes,
+    /// The sessions of the application link. `None` without a link.
+    pub(crate) link: Option<Box<LinkSessions>>,
 }
 
 /// One core's executor.
@@ -101,8 +111,8 @@ pub struct Executor {
     pub(crate) outlet: Outlet,
     /// Questions to the authorizer.
     pub(crate) questions: Questions,
-    /// Handshakes of Socket.IO clients, for other servers that ask.
-    pub(crate) handshakes: Handshakes,
+    /// State for the servers of applications.
+    pub(crate) servers: Servers,
     /// The access log.
     pub access: AccessLog,
     /// The work that this turn has room for.
@@ -166,7 +176,13 @@ impl Executor {
                 options.limits.decision_timeout,
                 shared.ledger.clone(),
             ),
-            handshakes: Handshakes::new(shared.ledger.clone()),
+            servers: Servers {
+                handshakes: Handshakes::new(shared.ledger.clone()),
+                link: options
+                    .link
+                    .as_ref()
+                    .and_then(|link| LinkSessions::new(link.sink.clone(), core, shared.ledger.clone())),
+            },
             access: AccessLog::new(options.access_log, shared.ledger.clone()),
             outlet: Outlet::new(options.broker.clone(), shared.clone(), shared.ledger.clone(), shared.seed),
             budget: Budget::new(options.limits.turn_bytes_max, options.limits.send_buffer_bytes_max),

@@ -36,7 +36,7 @@ impl Executor {
 
     /// Removes the identity and the handshake of a client that has ended or moves.
     pub fn take_client(&mut self, id: ClientId) -> (Option<ClientIdentity>, Option<Box<str>>) {
-        (self.questions.identities.take_client(id), self.handshakes.take(id))
+        (self.questions.identities.take_client(id), self.servers.handshakes.take(id))
     }
 
     /// Stores the identity and the handshake of a client that has moved here.
@@ -50,7 +50,7 @@ impl Executor {
             self.questions.identities.set_client(id, identity);
         }
         if let Some(handshake) = handshake {
-            self.handshakes.set(id, handshake);
+            self.servers.handshakes.set(id, handshake);
         }
     }
 

@@ -278,8 +278,14 @@ pub trait Client {
     fn handle_sent(&mut self, ex: &mut Executor) -> bool {
         let mut has_more = !self.state().queue.is_empty();
         self.each_session(&mut |session| has_more |= ex.hub.handle_sent(session));
+        if !has_more {
+            self.handle_drained(ex);
+        }
         has_more
     }
+
+    /// Handles that the kernel has accepted all sent bytes, and no more wait.
+    fn handle_drained(&mut self, _ex: &mut Executor) {}
 
     /// Moves the client's queue, and the deliveries of its sessions, into `frames`.
     fn take_frames(&mut self, ex: &mut Executor, frames: &mut Vec<Frame>) {

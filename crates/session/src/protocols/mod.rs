@@ -16,7 +16,8 @@
 //!  upgrade                                               requests for these WebSockets
 //!  document, file, ndjson, page, primus, sse,            one protocol each
 //!  socketio, sockjs
-//!  engineio                                              carries Socket.IO
+//!  link                                                  messages between clients of Engine.IO and workers
+//!  engineio                                              carries Socket.IO and the application link
 //!  websocket                                             frames of WebSockets
 //!  http                                                  requests, and their routes to all of the above
 //! ```
@@ -28,6 +29,7 @@ pub(crate) mod document;
 pub mod engineio;
 mod file;
 pub mod http;
+pub(crate) mod link;
 mod message;
 pub(crate) mod ndjson;
 mod opening;

@@ -1,5 +1,6 @@
 //! A command of the control plane to a core.
 
+use super::link::LinkBatch;
 use super::moving::Barrier;
 use super::tasks::Task;
 use crate::app::Sent;
@@ -43,6 +44,10 @@ pub enum ControlCommand {
     Task(Box<Task>),
     /// A socket that moves between nodes.
     Socket(Box<SocketCommand>),
+    /// Entries of the application link. Their work may take several turns.
+    Link(Box<LinkBatch>),
+    /// The application link takes reports again.
+    LinkSpace,
     /// Passes a barrier, which orders commands with the messages between cores.
     Barrier(Arc<Barrier>),
     /// Sets the settings that apply from now on.
@@ -52,6 +57,11 @@ pub enum ControlCommand {
 }
 
 impl ControlCommand {
+    /// Whether the command's work may take several turns. Its bytes then count until the work is done.
+    pub(super) fn is_task(&self) -> bool {
+        matches!(self, Self::Task(_) | Self::Link(_))
+    }
+
     /// Approximate size.
     pub fn bytes(&self) -> usize {
         match self {
@@ -69,6 +79,7 @@ impl ControlCommand {
                 document.body.len() + patch.operations.len()
             }
             Self::Socket(command) => command.bytes(),
+            Self::Link(batch) => batch.bytes,
             Self::Reply(_, reply) => reply.as_ref().as_ref().map_or(0, EventReply::bytes),
             Self::Adopt(connection, _) => size_of::<ClientConnection>() + connection.input.len(),
             Self::LostNode(_)
@@ -78,6 +89,7 @@ impl ControlCommand {
             | Self::Barrier(_)
             | Self::Settings(..)
             | Self::PauseAccepting(..)
+            | Self::LinkSpace
             | Self::Located(..) => 0,
         }
     }

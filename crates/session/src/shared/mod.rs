@@ -3,6 +3,7 @@
 mod command;
 mod draining;
 pub(crate) mod limits;
+pub mod link;
 mod moving;
 mod ports;
 mod presence;
@@ -75,11 +76,9 @@ impl Inbox {
     }
 
     /// Whether the inbox has room for a command. A command of any size fits into an empty inbox.
-    fn has_room(&self, queue: &Queue, command: &ControlCommand, bytes: usize) -> bool {
+    fn has_room(&self, queue: &Queue, is_task: bool, bytes: usize) -> bool {
         let tasks = self.tasks.load(Ordering::Relaxed);
-        if let ControlCommand::Task(_) = command
-            && tasks >= TASKS_MAX
-        {
+        if is_task && tasks >= TASKS_MAX {
             return false;
         }
         let is_full = queue.len() >= self.messages_max;
@@ -88,7 +87,7 @@ impl Inbox {
     }
 
     fn push(&self, queue: &mut Queue, command: ControlCommand, bytes: usize) {
-        if let ControlCommand::Task(_) = command {
+        if command.is_task() {
             self.tasks.fetch_add(1, Ordering::Relaxed);
         }
         queue.push(command);
@@ -104,7 +103,7 @@ impl Inbox {
         let bytes = command.bytes();
         {
             let mut queue = locked(&self.queue);
-            if !self.has_room(&queue, &command, bytes) {
+            if !self.has_room(&queue, command.is_task(), bytes) {
                 return Err(Box::new(command));
             }
             self.push(&mut queue, command, bytes);
@@ -363,7 +362,7 @@ impl Shared {
                 if queues.last().is_none_or(|(last, _)| last != core) {
                     queues.push((*core, locked(&inbox.queue)));
                 }
-                let has_room = |queue: &Queue| inbox.has_room(queue, command, command.bytes());
+                let has_room = |queue: &Queue| inbox.has_room(queue, command.is_task(), command.bytes());
                 if !queues.last().is_some_and(|(_, queue)| has_room(queue)) {
                     return Err(Busy);
                 }

@@ -10,6 +10,7 @@ use crate::identity::End;
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::protocols::client::{self, ActiveTransport, ClientState, Flow, TransportStatus};
+use crate::protocols::link::Link;
 use crate::protocols::socketio::{self, Carrier, SocketIo, id_of_version_3, write_disconnect};
 use smallvec::SmallVec;
 use stentor_wire::engineio::{self, Packet, PacketKind, Version};
@@ -40,7 +41,7 @@ impl client::Client for Client {
         match &self.application {
             ApplicationProtocol::Plain { session, .. } => (namespace == "/").then_some(*session),
             ApplicationProtocol::SocketIo(io) => io.find(namespace).map(|socket| socket.session),
-            ApplicationProtocol::None => None,
+            ApplicationProtocol::Link(_) | ApplicationProtocol::None => None,
         }
     }
 
@@ -48,7 +49,7 @@ impl client::Client for Client {
         match &self.application {
             ApplicationProtocol::Plain { .. } => Some("/"),
             ApplicationProtocol::SocketIo(io) => io.find_session(session).map(|socket| socket.namespace()),
-            ApplicationProtocol::None => None,
+            ApplicationProtocol::Link(_) | ApplicationProtocol::None => None,
         }
     }
 
@@ -59,7 +60,10 @@ impl client::Client for Client {
     }
 
     fn attachment_bytes(&self) -> usize {
-        self.socketio().map_or(0, SocketIo::held_bytes)
+        let headers = self.headers().into_iter().flat_map(|headers| headers.iter());
+        let of_link = self.link().map_or(0, Link::held_bytes)
+            + headers.map(|header| size_of_val(header) + header.0.len() + header.1.len()).sum::<usize>();
+        self.socketio().map_or(of_link, SocketIo::held_bytes)
     }
 
     fn forget_connection(&mut self, conn: ConnId) {
@@ -175,7 +179,12 @@ impl client::Client for Client {
         if now.is_before(self.state.due_at) {
             return;
         }
-        if status.progressed || status.paused_by_server {
+        if self.link().is_some_and(Link::is_asking) {
+            // The request that waits has a timeout of its own.
+            self.state.due_at = now.after(ex.options().limits.request_timeout);
+            return;
+        }
+        if status.progressed || status.paused_by_server || self.link().is_some_and(Link::waits) {
             self.state.alive_at = now;
         }
         let heartbeat = ex.options().heartbeat;
@@ -207,11 +216,23 @@ impl client::Client for Client {
         if is_in_flight && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
             ex.end_client(self.state.id, End::Because(Disconnect::SlowConsumer));
         }
+        let queued_bytes = self.state.queue.len();
+        if let Some(link) = self.link_mut() {
+            let outbox_bytes = link.hub_session.map_or(0, |session| ex.hub.waiting_bytes_of(session));
+            link.check_pressure(ex, queued_bytes + outbox_bytes);
+        }
+    }
+
+    fn handle_drained(&mut self, ex: &mut Executor) {
+        if let Some(link) = self.link_mut() {
+            link.handle_drained(ex);
+        }
     }
 
     fn send(&mut self, ex: &mut Executor, session: SessionId, what: &Sent) {
         let (namespace, before) = match &self.application {
-            ApplicationProtocol::None => return,
+            // Only its worker sends messages to a client of the application link.
+            ApplicationProtocol::None | ApplicationProtocol::Link(_) => return,
             ApplicationProtocol::Plain { .. } => (None, Vec::new()),
             ApplicationProtocol::SocketIo(io) => {
                 let Some(socket) = io.find_session(session) else { return };
@@ -241,6 +262,10 @@ impl client::Client for Client {
                 SmallVec::from_slice(&[session])
             }
             ApplicationProtocol::SocketIo(io) => io.end(ex, self.state.id, end),
+            ApplicationProtocol::Link(mut link) => {
+                link.end(ex, self.state.id, end);
+                SmallVec::new()
+            }
         };
         for session in ended {
             ex.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));

@@ -9,26 +9,32 @@
 //! ```
 //!
 //! `requests` handles requests, `packets` handles packets, `client` handles frames, timeouts and the end; `payload` writes the
-//! bodies of polls. Socket.IO is in `protocols::socketio`. Where public test suites expect it, the behaviour is that of
-//! engine.io 6: a second poll ends the client, and so does an aborted poll.
+//! bodies of polls, and `responses` has what requests have in common. `linked` serves clients of the application link. Socket.IO is
+//! in `protocols::socketio`. Where public test suites expect it, the behaviour is that of engine.io 6: a second poll ends the
+//! client, and so does an aborted poll.
 
 mod client;
 mod heartbeat;
+mod linked;
 mod packets;
 mod payload;
 mod requests;
+mod responses;
 
 pub(crate) use requests::{handle_body, handle_request};
 
 use super::client::{ActiveTransport, Client as _, ClientState};
+use super::link::Link;
 use super::response::{Response, ResponseContext, ResponseState};
 use super::socketio::SocketIo;
-use crate::encode::{Encoding, EngineFraming};
+use crate::encode::{Encoding, EngineFraming, Own};
 use crate::executor::{Executor, Feeds, PollAnswer};
 use crate::identity::{ClientId, Sid};
 use crate::message::Envelope;
 use crate::millis::Millis;
 use crate::model::{ConnId, SessionId};
+use crate::ports::{LinkApp, LinkHeaders};
+use std::sync::Arc;
 use stentor_wire::engineio::Version;
 
 /// The upgrade of a client from polling to a WebSocket.
@@ -54,6 +60,19 @@ pub(crate) enum ApplicationProtocol {
         envelope: Envelope,
     },
     SocketIo(Box<SocketIo>),
+    /// Messages for a worker.
+    Link(Box<Link>),
+}
+
+/// What serves the clients of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// The node's application: `/engine.io/`.
+    Plain,
+    /// Socket.IO: `/socket.io/`.
+    SocketIo,
+    /// The workers of an application.
+    Link(LinkApp),
 }
 
 impl ApplicationProtocol {
@@ -62,6 +81,7 @@ impl ApplicationProtocol {
             Self::None => (None, [].as_slice()),
             Self::Plain { session, .. } => (Some(*session), [].as_slice()),
             Self::SocketIo(io) => (None, io.sockets()),
+            Self::Link(link) => (link.hub_session, [].as_slice()),
         };
         plain.into_iter().chain(sockets.iter().map(|socket| socket.session))
     }
@@ -80,6 +100,8 @@ pub struct Poll {
     pub(crate) base64: bool,
     /// `true` if the client decodes text like engine.io-client 1.x.
     is_client_1: bool,
+    /// Headers of the worker for the response.
+    headers: Option<Arc<LinkHeaders>>,
 }
 
 impl Response for Poll {
@@ -132,7 +154,7 @@ impl Response for Poll {
 pub struct Client {
     state: ClientState,
     pub(crate) version: Version,
-    pub(crate) is_socketio: bool,
+    pub(crate) endpoint: Endpoint,
     /// `true` if the client can't read bytes in responses to polls, according to its handshake.
     pub(crate) base64: bool,
     /// The client's unfinished upgrade to a WebSocket.
@@ -163,7 +185,7 @@ impl Client {
         Self {
             state: ClientState::new(sid, source, transport, now, due_at),
             version,
-            is_socketio: false,
+            endpoint: Endpoint::Plain,
             base64: false,
             probe: None,
             pinged_at: None,
@@ -186,10 +208,10 @@ impl Client {
 
     /// The envelope of publications and messages to the client's sessions.
     pub fn envelope(&self) -> Envelope {
-        if let ApplicationProtocol::Plain { envelope, .. } = self.application {
-            envelope
-        } else {
-            Envelope::SocketIo
+        match self.application {
+            ApplicationProtocol::Plain { envelope, .. } => envelope,
+            ApplicationProtocol::Link(_) => Envelope::Raw,
+            ApplicationProtocol::SocketIo(_) | ApplicationProtocol::None => Envelope::SocketIo,
         }
     }
 
@@ -206,6 +228,14 @@ impl Client {
 
     /// The encoding of the sessions of this client. `recovers` is `true` if disconnected clients receive missed messages.
     fn encoding(&self, recovers: bool) -> Encoding {
+        if let ApplicationProtocol::Link(_) = self.application {
+            let wire = match self.framing() {
+                EngineFraming::V4 => Own::LinkV4,
+                EngineFraming::V3 => Own::LinkV3,
+                EngineFraming::Record => Own::LinkRecord,
+            };
+            return Encoding::own(wire, Envelope::Raw);
+        }
         Encoding::engine_io(self.framing(), self.envelope(), recovers && self.version == Version::V4)
     }
 
@@ -218,7 +248,9 @@ impl Client {
     pub fn migrate(self) -> MigratedClient {
         let feeds = match self.application {
             ApplicationProtocol::SocketIo(io) => io.into_feeds(),
-            ApplicationProtocol::None | ApplicationProtocol::Plain { .. } => None,
+            ApplicationProtocol::None | ApplicationProtocol::Plain { .. } | ApplicationProtocol::Link(_) => {
+                None
+            }
         };
         let ClientState { sid, source, queue, .. } = self.state;
         MigratedClient { sid, source, version: self.version, base64: self.base64, queue, feeds }
@@ -229,7 +261,7 @@ impl Client {
         let MigratedClient { sid, source, version, base64, queue, feeds } = migrated;
         let connect_until = ex.millis().after(ex.options().engine.connect_timeout);
         let mut client = Self::new(ex, sid, source, ActiveTransport::None, version);
-        client.is_socketio = true;
+        client.endpoint = Endpoint::SocketIo;
         client.base64 = base64;
         client.application = ApplicationProtocol::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
         client.state.queue = queue;

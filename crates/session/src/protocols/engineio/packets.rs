@@ -2,16 +2,17 @@
 
 use super::{ApplicationProtocol, Client, payload};
 use crate::app::Message;
-use crate::encode::{BINARY, Encoding, EngineFraming, records};
+use crate::encode::{Encoding, EngineFraming};
 use crate::executor::{Effect, Executor, PollAnswer, ToConnection};
 use crate::identity::{End, Service};
 use crate::model::{ConnId, SessionId};
+use crate::ports::LinkReport;
 use crate::protocols::client::{ActiveTransport, Client as _, Flow};
 use crate::protocols::message::{deliver, scope_of};
 use crate::protocols::socketio;
 use smallvec::SmallVec;
 use std::time::Duration;
-use stentor_wire::engineio::{Data, Packet, PacketKind, Version};
+use stentor_wire::engineio::{Data, Packet, PacketKind, Transport, Version};
 use stentor_wire::http1::Request;
 
 /// Interval at which waiting polls are answered during an upgrade, as in the package `engine.io`.
@@ -29,19 +30,23 @@ impl Client {
         }
         self.state.transport = ActiveTransport::WebSocket(conn);
         let queue = self.take_queue();
-        let framing = self.framing();
-        for (kind, packet) in records(&queue) {
-            match (kind, std::str::from_utf8(packet)) {
-                (BINARY, _) | (_, Err(_)) => framing.binary(out, packet),
-                (_, Ok(text)) => framing.text(out, text),
-            }
+        self.write_queue_on_websocket(&queue, out);
+        self.set_encodings(ex);
+        if let Some(link) = self.link_mut() {
+            link.upgraded = true;
+            link.report(ex, LinkReport::Upgraded(Transport::WebSocket.name()));
+            self.handle_queue_written(ex);
         }
+        ex.flush_client(self.state.id);
+    }
+
+    /// Sets the encoding of all sessions to that of the transport.
+    pub(super) fn set_encodings(&self, ex: &mut Executor) {
         let encoding = self.encoding(ex.options().engine.recovery.is_some());
         let sessions: SmallVec<[SessionId; 2]> = self.sessions().collect();
         for session in sessions {
             ex.set_encoding(session, encoding);
         }
-        ex.flush_client(self.state.id);
     }
 
     /// Handles one packet. Answers are appended to `out`.
@@ -101,6 +106,14 @@ impl Client {
                 return next;
             }
             ApplicationProtocol::Plain { session, envelope } => (*session, *envelope),
+            ApplicationProtocol::Link(link) => {
+                let held_before = link.held_bytes();
+                let next = link.handle_message(ex, self.state.id, data);
+                if held_before != link.held_bytes() {
+                    self.weigh(ex);
+                }
+                return next;
+            }
         };
         let message = match data {
             Data::Text(text) => Message::Text(text),

@@ -41,7 +41,11 @@ pub(super) fn write_answer(
         (body, content_type) = (script, "text/javascript; charset=UTF-8");
     }
     let mut headers = cors_of(poll);
-    headers.extend_from_slice(extra);
+    let own = poll.headers.iter().flat_map(|headers| headers.iter());
+    let extra: Vec<(&str, &str)> =
+        extra.iter().copied().chain(own.map(|(name, value)| (&**name, &**value))).collect();
+    headers.retain(|(name, _)| !extra.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)));
+    headers.extend_from_slice(&extra);
     answer(out, options_of(poll, date), 200, content_type, &headers, &body);
 }
 

@@ -1,6 +1,7 @@
 //! Requests to `/engine.io/` and `/socket.io/`.
 
-use super::{ApplicationProtocol, Client, Poll, Probe, payload};
+use super::responses::{Clients, Outcome, cors_of, new_poll, refuse, refuse_denied};
+use super::{ApplicationProtocol, Client, Endpoint, Probe, linked, payload};
 use crate::app::{Decided, Envelope, Refused};
 use crate::budget::MESSAGE_BYTES;
 use crate::encode::Encoding;
@@ -10,16 +11,13 @@ use crate::model::{Disconnect, SessionId};
 use crate::options::Options;
 use crate::ports::{Denial, Identity};
 use crate::protocols::client::{ActiveTransport, Client as _, Flow, TransportStatus};
-use crate::protocols::clients::{ClientTable, Clients as AllClients};
+use crate::protocols::clients::Clients as AllClients;
 use crate::protocols::dialect::Upgraded;
+use crate::protocols::link::valid_headers;
 use crate::protocols::message::{self, scope_of};
 use crate::protocols::opening::{Admitted, NotAdmitted, Opening};
 use crate::protocols::query::ConnectQuery;
-use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, challenge, cors,
-    push_preflight, status_of,
-};
-use crate::protocols::response::ResponseState;
+use crate::protocols::request::{BufferedRequest, RequestContext, borrowed, push_preflight};
 use crate::protocols::socketio::{Carrier, SocketIo};
 use crate::protocols::token::{V1_PROTOCOL, subprotocol, subprotocols};
 use crate::protocols::upgrade::close_denied;
@@ -30,14 +28,11 @@ use stentor_wire::engineio::{
 };
 use stentor_wire::ws::handshake;
 
-type Outcome = RequestOutcome;
-type Clients = ClientTable<Client>;
-
 /// Handles the headers of a request.
 pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
     clients: &mut AllClients,
-    is_socketio: bool,
+    endpoint: Endpoint,
 ) -> Outcome {
     let method = cx.request.method();
     if method == "OPTIONS" {
@@ -53,12 +48,16 @@ pub(crate) fn handle_request(
         return refuse(cx, RequestError::UnsupportedVersion, None);
     }
     if query.sid.is_some() {
-        return handle_request_of_client(cx, &mut clients.engineio, &query, is_socketio, None);
+        return handle_request_of_client(cx, &mut clients.engineio, &query, endpoint, None);
     }
     if let Err(error) = query.check_method(method, cx.is_upgrade()) {
         return refuse(cx, error, None);
     }
-    handshake(cx, clients, query, is_socketio)
+    match endpoint {
+        Endpoint::Plain => handshake(cx, clients, query, false),
+        Endpoint::SocketIo => handshake(cx, clients, query, true),
+        Endpoint::Link(app) => linked::handshake(cx, clients, query, app),
+    }
 }
 
 /// Handles a request of a client. `decided` is the decision for which the request waited.
@@ -66,7 +65,7 @@ fn handle_request_of_client(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
     query: &Query<'_>,
-    is_socketio: bool,
+    endpoint: Endpoint,
     decided: Option<Decided>,
 ) -> Outcome {
     let method = cx.request.method();
@@ -79,18 +78,16 @@ fn handle_request_of_client(
     }
     let Some(client) = clients.get_mut(id) else { return refuse(cx, RequestError::UnknownSession, None) };
     // A request with the id but another version or protocol doesn't come from the client itself (CVE-2026-102599).
-    if client.version != query.version || client.is_socketio != is_socketio {
+    if client.version != query.version || client.endpoint != endpoint {
         return refuse(cx, RequestError::BadRequest, None);
     }
     let sessions: SmallVec<[SessionId; 2]> = client.sessions().collect();
-    match cx.check_token(id, protocol_name(is_socketio), &sessions, decided) {
+    match cx.check_token(id, protocol_name(endpoint), &sessions, decided) {
         Ok(()) => {}
         // The client may end or move while the request waits, so it is looked up again.
         Err(Refused::Pending) => {
             return cx.wait_for_one(move |cx, clients, decided| match Query::parse(cx.request.query()) {
-                Ok(query) => {
-                    handle_request_of_client(cx, &mut clients.engineio, &query, is_socketio, decided)
-                }
+                Ok(query) => handle_request_of_client(cx, &mut clients.engineio, &query, endpoint, decided),
                 Err(error) => refuse(cx, error, None),
             });
         }
@@ -150,32 +147,12 @@ fn find(cx: &mut RequestContext<'_>, clients: &mut Clients, sid: &str) -> Result
     }
 }
 
-fn refuse(cx: &mut RequestContext<'_>, error: RequestError, message: Option<&str>) -> Outcome {
-    cx.count_error();
-    let mut body = Vec::with_capacity(64);
-    error.write_body(&mut body, message);
-    if cx.is_upgrade() {
-        cx.options = ResponseOptions::last(cx.ex);
+fn protocol_name(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::Plain => "engineio",
+        Endpoint::SocketIo => "socketio",
+        Endpoint::Link(_) => linked::PROTOCOL,
     }
-    cx.answer(error.status(), "application/json", &cors_of(cx), &body)
-}
-
-/// Refuses a client with the error body that Engine.IO's own servers send.
-fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
-    cx.count_error();
-    let mut body = Vec::with_capacity(64);
-    RequestError::Forbidden.write_body(&mut body, Some(&denial.message));
-    if cx.is_upgrade() {
-        cx.options = ResponseOptions::last(cx.ex);
-    }
-    let challenge = challenge(denial);
-    let mut extra = cors_of(cx);
-    extra.extend(challenge.as_ref().map(|(name, value)| (*name, &**value)));
-    cx.answer(status_of(denial), "application/json", &extra, &body)
-}
-
-fn protocol_name(is_socketio: bool) -> &'static str {
-    if is_socketio { "socketio" } else { "engineio" }
 }
 
 /// Handles the first request of a client.
@@ -185,6 +162,7 @@ fn handshake(
     query: Query<'_>,
     is_socketio: bool,
 ) -> Outcome {
+    let endpoint = if is_socketio { Endpoint::SocketIo } else { Endpoint::Plain };
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
         return unavailable;
     }
@@ -208,7 +186,7 @@ fn handshake(
     let Query { version, transport, jsonp, base64, .. } = query;
     let query = Query { version, transport, sid: None, jsonp, base64 };
     let sid = cx.ex.draw_sid();
-    let opening = Opening::new(protocol_name(is_socketio), Envelope::Raw, Service::default()).of_client(sid);
+    let opening = Opening::new(protocol_name(endpoint), Envelope::Raw, Service::default()).of_client(sid);
     // Clients of Socket.IO protocol 5 present their token in a CONNECT packet. A token in the handshake counts as well.
     let opening = if is_socketio && version == Version::V4 && !cx.has_token() {
         opening.identified_later(cx.ex.questions.identities.is_on())
@@ -274,7 +252,7 @@ impl Handshake {
         let is_secure = cx.client.is_secure;
         let ex = &mut *cx.ex;
         let mut client = Client::new(ex, sid, cx.source, transport, query.version);
-        client.is_socketio = is_socketio;
+        client.endpoint = if is_socketio { Endpoint::SocketIo } else { Endpoint::Plain };
         client.base64 = query.base64;
         if is_socketio {
             let connect_until = ex.millis().after(ex.options().engine.connect_timeout);
@@ -283,10 +261,11 @@ impl Handshake {
         let client = clients.insert(client);
         let id = client.state.id;
         ex.arm_client(id);
-        cx.remember_client(id, protocol_name(is_socketio), identity.as_ref().ok().cloned().flatten());
+        cx.remember_client(id, protocol_name(client.endpoint), identity.as_ref().ok().cloned().flatten());
         if is_socketio && cx.ex.options().keeps_handshakes {
             let at = cx.ex.unix_millis();
             cx.ex
+                .servers
                 .handshakes
                 .set(id, handshakes::describe(cx.request, query, (cx.client.ip, cx.client.is_secure), at));
         }
@@ -420,8 +399,12 @@ fn packets(
     let send_buffer_bytes_max = cx.ex.options().limits.send_buffer_bytes_max;
     let body = body.get(*done..).unwrap_or_default();
     if begun.is_some() && body.is_empty() {
-        // Only the decision about the last packet was missing.
-        return cx.answer(200, "text/html", &cors_of(cx), b"ok");
+        // Only the decision about the last packet was missing, or the worker's confirmation.
+        let id = client.state.id;
+        if client.link_mut().is_some_and(|link| link.confirm(cx.ex, id)) {
+            return Outcome::Rest;
+        }
+        return posted(cx, client);
     }
     let decoder = payload_format(cx, query).map(|format| PayloadDecoder::new(format, body, packets_max));
     let Some(Ok(mut decoder)) = decoder else { return bad_payload(cx, client) };
@@ -455,6 +438,13 @@ fn packets(
         }
     }
     let ex = &mut *cx.ex;
+    if outcome.is_none()
+        && let (id, Some(link)) = (client.state.id, client.link_mut())
+        && link.confirm(ex, id)
+    {
+        // The response waits until the worker has handled the messages.
+        outcome = Some(Outcome::Rest);
+    }
     if !client.state.ended {
         client.state.queue = queue;
         client.weigh(ex);
@@ -474,7 +464,14 @@ fn packets(
         *migrates = matches!(outcome, Outcome::Move(_)).then_some(client.state.id);
         return outcome;
     }
-    cx.answer(200, "text/html", &cors_of(cx), b"ok")
+    posted(cx, client)
+}
+
+/// Answers a POST whose packets have been handled.
+fn posted(cx: &mut RequestContext<'_>, client: &Client) -> Outcome {
+    let headers = client.headers().cloned().unwrap_or_default();
+    let headers: Vec<(&str, &str)> = cors_of(cx).into_iter().chain(valid_headers(&headers)).collect();
+    cx.answer(200, "text/html", &headers, b"ok")
 }
 
 fn bad_payload(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
@@ -493,7 +490,9 @@ fn probe(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
         return refuse(cx, RequestError::UnknownSession, None);
     }
     let (ex, conn) = (&mut *cx.ex, cx.conn);
-    accepted.write_response(cx.out, &[], subprotocols(cx.request).next());
+    let headers = client.headers().cloned().unwrap_or_default();
+    let headers: Vec<(&str, &str)> = valid_headers(&headers).collect();
+    accepted.write_response(cx.out, &headers, subprotocols(cx.request).next());
     if matches!(client.state.transport, ActiveTransport::WebSocket(_)) || client.probe.is_some() {
         // A client may have one WebSocket. The server can't tell which of two is genuine, so it closes the second one.
         ex.close_socket(conn);
@@ -503,25 +502,6 @@ fn probe(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
         ex.arm_client(client.state.id);
     }
     Outcome::Upgraded(Upgraded::to_client(client.state.id))
-}
-
-fn new_poll(cx: &RequestContext<'_>, client: &Client, query: &Query<'_>) -> Poll {
-    Poll {
-        client: client.state.id,
-        version: client.version,
-        state: ResponseState::new(cx.options.keep_alive),
-        origin: cx.allow_origin().map(Into::into),
-        jsonp: query.jsonp,
-        base64: query.base64,
-        is_client_1: cx.ex.options().engine.polling_1,
-    }
-}
-
-/// The headers with which a page of another origin may read the response, and send cookies if its origin is listed.
-fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
-    let mut extra = cors(cx.allow_origin());
-    extra.push(("Cache-Control", "no-store"));
-    extra
 }
 
 /// The format of a POST's body.

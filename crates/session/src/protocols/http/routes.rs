@@ -12,6 +12,7 @@ use crate::ports;
 use crate::ports::Handover;
 use crate::protocols::clients::Clients;
 use crate::protocols::dialect::Plain;
+use crate::protocols::engineio::Endpoint;
 use crate::protocols::request::{
     Answered, BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors,
     cors_without_credentials, key_of_path, push_preflight,
@@ -41,10 +42,8 @@ enum Route {
     Socket(Option<Key>),
     /// `/feed/KEY`
     Feed(Key),
-    /// `/engine.io/`, or `/socket.io/`.
-    Engine {
-        is_socketio: bool,
-    },
+    /// A path of Engine.IO.
+    Engine(Endpoint),
     /// `/sse`, `/sse/KEY`
     Events(Option<Key>),
     /// A path of a protocol in the table of protocols.
@@ -59,16 +58,13 @@ enum Route {
 impl Route {
     /// Whether the route checks the page's origin.
     fn connects(&self) -> bool {
-        matches!(
-            self,
-            Self::Socket(..) | Self::Feed(_) | Self::Engine { .. } | Self::Events(_) | Self::Of(..)
-        )
+        matches!(self, Self::Socket(..) | Self::Feed(_) | Self::Engine(_) | Self::Events(_) | Self::Of(..))
     }
 
     /// Whether the connection stays open after a response while the node drains.
     fn outlives_drain(&self) -> bool {
         match self {
-            Self::Engine { .. } => true,
+            Self::Engine(_) => true,
             Self::Of(_, facts) => facts.outlives_drain,
             _ => false,
         }
@@ -77,7 +73,7 @@ impl Route {
     /// Whether the route handles the request's body.
     fn takes_body(&self) -> bool {
         match self {
-            Self::Engine { .. } | Self::Events(_) => true,
+            Self::Engine(_) | Self::Events(_) => true,
             Self::Of(_, facts) => facts.takes_body,
             _ => false,
         }
@@ -91,6 +87,9 @@ fn find(path: &str, options: &Options) -> Route {
     if let Some(file) = options.files.iter().position(|file| file.path == path) {
         return Route::File(file);
     }
+    if let Some(app) = options.link.as_ref().and_then(|link| link.find(path)) {
+        return Route::Engine(Endpoint::Link(app));
+    }
     let with_key = |rest: &str, then: fn(Key) -> Route| match key_of_path(rest, &options.keys) {
         Ok(key) => then(key),
         Err(error) => Route::BadKey(error),
@@ -100,8 +99,8 @@ fn find(path: &str, options: &Options) -> Route {
         "/readyz" => Route::Ready,
         "/ws" | "/ws/" => Route::Socket(None),
         "/sse" | "/sse/" => Route::Events(None),
-        "/engine.io" | "/engine.io/" => Route::Engine { is_socketio: false },
-        "/socket.io" | "/socket.io/" => Route::Engine { is_socketio: true },
+        "/engine.io" | "/engine.io/" => Route::Engine(Endpoint::Plain),
+        "/socket.io" | "/socket.io/" => Route::Engine(Endpoint::SocketIo),
         _ if path.starts_with("/socket.io/1/") => Route::OldSocketIo,
         _ => match ["/ws/", "/feed/", "/sse/"].map(|begin| path.strip_prefix(begin)) {
             [Some(rest), ..] => with_key(rest, |key| Route::Socket(Some(key))),
@@ -283,7 +282,7 @@ impl Http {
             Route::Events(key) => sse::handle_request(cx, key),
             Route::Socket(key) => upgrade::handle_request(cx, clients, Plain.into(), Service::default(), key),
             Route::Of(protocol, _) => protocol.handle_request(cx, clients),
-            Route::Engine { is_socketio } => engineio::handle_request(cx, clients, is_socketio),
+            Route::Engine(endpoint) => engineio::handle_request(cx, clients, endpoint),
             Route::BadKey(error) => cx.refuse(400, &[], &error.to_string()),
             Route::OldSocketIo => {
                 let why = "Socket.IO before 1.0 is not supported; use socket.io-client 1 or newer";
@@ -340,7 +339,7 @@ fn count(cx: &mut RequestContext<'_>, target: &Route, slot: &mut Slot) -> Result
     let opens = match target {
         Route::Socket(..) => true,
         Route::Events(_) => sse::opens(cx.request),
-        Route::Engine { .. } => !http1::query_pairs(cx.request.query()).any(|(name, _)| name == "sid"),
+        Route::Engine(_) => !http1::query_pairs(cx.request.query()).any(|(name, _)| name == "sid"),
         Route::Of(_, facts) => facts.opens_session,
         _ => false,
     };

@@ -16,7 +16,7 @@ fn routes() {
             Route::Socket(None) => "socket".to_owned(),
             Route::Socket(Some(key)) => format!("socket {key}"),
             Route::Feed(key) => format!("feed {key}"),
-            Route::Engine { is_socketio } => format!("engine {is_socketio}"),
+            Route::Engine(endpoint) => format!("engine {endpoint:?}"),
             Route::Events(key) => format!("events {key:?}"),
             Route::Of(_, RouteFacts { opens_session, takes_body, has_socket, outlives_drain }) => {
                 let facts = [opens_session, takes_body, has_socket, outlives_drain].map(u8::from);
@@ -45,8 +45,8 @@ fn routes() {
     check("/feed/../admin", "DotSegment");
     check("/feed/%2e%2e/admin", "DotSegment");
     check("/feed/", "Empty");
-    check("/engine.io/", "engine false");
-    check("/socket.io", "engine true");
+    check("/engine.io/", "engine Plain");
+    check("/socket.io", "engine SocketIo");
     check("/socket.io/socket.io.js", "unknown");
     check("/wsx", "unknown");
     check("/primus", "of the table [1, 0, 1, 0]");

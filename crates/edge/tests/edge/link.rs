@@ -1,0 +1,583 @@
+//! The application link from both sides: clients of Engine.IO, and a link that records what the cores report.
+
+use crate::harness::io::{body, post};
+use crate::harness::{HOUR, Io, Packet, Server, TRANSPORTS, UPGRADE, VERSIONS, Way, Ws, request, until};
+use bytes::Bytes;
+use std::sync::Arc;
+use stentor_edge::{LinkRoutes, Options};
+use stentor_ports::fake::{Link, LinkCall};
+use stentor_ports::{
+    LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry,
+    LinkHandshake, LinkMessage, LinkMessages, LinkParser, LinkRefusal, LinkReport, LinkSelect, LinkSession,
+    LinkSocket,
+};
+use stentor_wire::engineio::Version;
+
+const APP: LinkApp = LinkApp(0);
+const PATH: &str = "/app/";
+/// The worker's link.
+const WORKER: u32 = 7;
+
+/// A node with an application, and the recorded reports.
+struct Stage {
+    server: Server,
+    link: Arc<Link>,
+    calls: std::cell::RefCell<Vec<LinkCall>>,
+}
+
+fn unit(messages: &[&str]) -> LinkMessages {
+    messages.iter().map(|text| LinkMessage::Text(Bytes::copy_from_slice(text.as_bytes()))).collect()
+}
+
+fn names(names: &[&str]) -> Vec<Box<str>> {
+    names.iter().map(|name| (*name).into()).collect()
+}
+
+fn send(session: LinkSession, messages: &[&str]) -> LinkEntry {
+    LinkEntry::Send {
+        session,
+        is_volatile: false,
+        is_compressed: true,
+        wants_receipt: false,
+        messages: unit(messages),
+    }
+}
+
+fn broadcast(rooms: &[&str], except: &[&str], text: &str) -> LinkEntry {
+    let broadcast = LinkBroadcast {
+        rooms: names(rooms),
+        except: names(except),
+        is_local: false,
+        is_volatile: false,
+        is_compressed: true,
+        messages: unit(&[text]),
+    };
+    LinkEntry::Broadcast(APP, "/".into(), Arc::new(broadcast))
+}
+
+fn select(change: LinkChange, rooms: &[&str], targets: &[&str]) -> LinkEntry {
+    let select = LinkSelect {
+        change,
+        is_local: false,
+        rooms: names(rooms),
+        except: Vec::new(),
+        targets: names(targets),
+    };
+    LinkEntry::Select(APP, "/".into(), Arc::new(select))
+}
+
+impl Stage {
+    fn new(cores: usize) -> Self {
+        Self::with(cores, |_| {})
+    }
+
+    fn with(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
+        let link = Arc::new(Link::default());
+        let sink = link.clone();
+        let server = Server::start(cores, |options| {
+            options.heartbeat.interval = HOUR;
+            options.link = Some(LinkRoutes { sink, paths: vec![PATH.into()] });
+            set(options);
+        });
+        Self { server, link, calls: Vec::new().into() }
+    }
+
+    /// Gives the cores entries of the worker.
+    fn entries(&self, entries: impl IntoIterator<Item = LinkEntry>) {
+        self.entries_of(WORKER, entries);
+    }
+
+    fn entries_of(&self, link: u32, entries: impl IntoIterator<Item = LinkEntry>) {
+        let mut entries: Vec<LinkEntry> = entries.into_iter().collect();
+        until("the inboxes to have room", || self.server.plane().carry_out(link, &mut entries).is_ok());
+        assert!(entries.is_empty());
+    }
+
+    /// Waits for a call of the cores that `find` takes. Other calls are kept.
+    fn call<T>(&self, what: &str, find: impl Fn(&LinkCall) -> Option<T>) -> T {
+        let mut found = None;
+        until(what, || {
+            let mut calls = self.calls.borrow_mut();
+            calls.extend(self.link.take());
+            if let Some(at) = calls.iter().position(|call| find(call).is_some()) {
+                found = find(&calls.remove(at));
+            }
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Waits for the next report about a session, and removes it.
+    fn report(&self, session: LinkSession) -> LinkReport {
+        self.call("a report", |call| match call {
+            LinkCall::Report(of, report) if *of == session => Some(report.clone()),
+            _ => None,
+        })
+    }
+
+    fn expect(&self, session: LinkSession, report: LinkReport) {
+        assert_eq!(self.report(session), report);
+    }
+
+    /// Waits for a request of a client.
+    fn opened(&self) -> (LinkSession, LinkHandshake) {
+        self.call("a request", |call| match call {
+            LinkCall::Report(session, LinkReport::Opened(APP, handshake)) => {
+                Some((*session, (**handshake).clone()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Opens a session that the worker accepts.
+    fn open(&self, version: Version, way: Way) -> (Io, LinkSession) {
+        self.open_for(WORKER, version, way, LinkAcceptance::default())
+    }
+
+    fn open_for(
+        &self,
+        link: u32,
+        version: Version,
+        way: Way,
+        acceptance: LinkAcceptance,
+    ) -> (Io, LinkSession) {
+        let number = if version == Version::V4 { 4 } else { 3 };
+        let target = |transport: &str| format!("{PATH}?EIO={number}&transport={transport}");
+        let accept = |session: LinkSession| {
+            self.entries_of(link, [LinkEntry::Accept(session, Box::new(acceptance.clone()))]);
+        };
+        let (mut io, session) = if way == Way::Socket {
+            let stream = Ws::begin_open(self.server.addr, &target("websocket"));
+            let (session, _) = self.opened();
+            accept(session);
+            (Io::of_ws(self.server.addr, PATH, version, Ws::answered(stream, None).unwrap()), session)
+        } else {
+            let mut http = self.server.http();
+            http.send(request("GET", &target("polling"), ""));
+            let (session, _) = self.opened();
+            accept(session);
+            let answer = http.response();
+            (Io::of_answer(self.server.addr, PATH, version, http, &answer), session)
+        };
+        if way == Way::Moved {
+            io.upgrade();
+            self.expect(session, LinkReport::Upgraded("websocket"));
+        }
+        (io, session)
+    }
+
+    /// Opens a session, whose socket in the main namespace has these rooms and the id `id`.
+    fn socket(&self, way: Way, id: &str, rooms: &[&str]) -> (Io, LinkSession) {
+        let (io, session) = self.open(Version::V4, way);
+        let rooms = names(&[&[id], rooms].concat());
+        let socket = LinkSocket { namespace: "/".into(), id: id.into(), rooms };
+        self.entries([LinkEntry::Add { session, socket: Box::new(socket) }]);
+        (io, session)
+    }
+}
+
+#[test]
+fn messages_pass_in_both_directions() {
+    for (version, way) in TRANSPORTS {
+        for cores in [1, 3] {
+            let stage = Stage::new(cores);
+            let (mut io, session) = stage.open(version, way);
+            io.begin_send(&["42[\"a\"]"]);
+            stage.expect(session, LinkReport::Messages(unit(&["2[\"a\"]"])));
+            if way == Way::Polling {
+                stage.expect(session, LinkReport::Confirm);
+                stage.entries([LinkEntry::Handled(session)]);
+            }
+            io.end_send();
+            stage.entries([send(session, &["2[\"b\"]", "2[\"c\"]"]), send(session, &["2[\"d\"]"])]);
+            for name in ["b", "c", "d"] {
+                io.expect(&format!("42[\"{name}\"]"));
+            }
+            let binary = LinkMessage::Binary(Bytes::from_static(b"\x00\x01"));
+            stage.entries([LinkEntry::Send {
+                session,
+                is_volatile: false,
+                is_compressed: true,
+                wants_receipt: false,
+                messages: [binary].into_iter().collect(),
+            }]);
+            assert_eq!(io.next(), Packet::Binary(vec![0, 1]));
+            drop(io);
+            if way != Way::Polling {
+                let reason = LinkCloseReason::TransportClose;
+                stage.expect(session, LinkReport::Closed { reason, description: None });
+                stage.entries([send(session, &["2[\"late\"]"])]);
+                stage.server.check_empty();
+                stage.server.until_metric("memory_bytes{link}", |bytes| bytes == 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packet_and_its_attachments_are_reported_together() {
+    for parser in [LinkParser::Json, LinkParser::Opaque] {
+        let stage = Stage::new(1);
+        let acceptance = LinkAcceptance { parser, ..LinkAcceptance::default() };
+        let (mut io, session) = stage.open_for(WORKER, Version::V4, Way::Socket, acceptance);
+        io.send("451-[\"a\",{\"_placeholder\":true,\"num\":0}]");
+        io.send_binary(b"xyz");
+        let text = unit(&["51-[\"a\",{\"_placeholder\":true,\"num\":0}]"]);
+        let binary = LinkMessage::Binary(Bytes::from_static(b"xyz"));
+        if parser == LinkParser::Json {
+            stage.expect(session, LinkReport::Messages(text.into_iter().chain([binary]).collect()));
+        } else {
+            stage.expect(session, LinkReport::Messages(text));
+            stage.expect(session, LinkReport::Messages([binary].into_iter().collect()));
+        }
+    }
+}
+
+#[test]
+fn the_request_is_described_and_answered_with_the_workers_headers() {
+    let stage = Stage::new(1);
+    let mut http = stage.server.http();
+    http.send(request("GET", "/app/?EIO=4&transport=polling&a=b%20c", "X-Token: t\r\nCookie: k=v\r\n"));
+    let (session, handshake) = stage.opened();
+    assert_eq!((handshake.protocol, handshake.transport, &*handshake.method), (4, "polling", "GET"));
+    assert_eq!(&*handshake.url, "/app/?EIO=4&transport=polling&a=b%20c");
+    assert_eq!(
+        (handshake.http_version, &*handshake.address, handshake.encrypted),
+        ("1.1", "127.0.0.1", false)
+    );
+    let has = |pairs: &[(Box<str>, Box<str>)], name: &str, value: &str| {
+        pairs.iter().any(|pair| (&*pair.0, &*pair.1) == (name, value))
+    };
+    assert!(has(&handshake.headers, "X-Token", "t") && has(&handshake.headers, "Cookie", "k=v"));
+    assert!(has(&handshake.query, "a", "b c"));
+    let header = |name: &str, value: &str| (name.into(), value.into());
+    let acceptance = LinkAcceptance {
+        first: vec![
+            header("Set-Cookie", "s=1"),
+            header("X-Bad", "a\r\nInjected: b"),
+            header("Content-Length", "9"),
+        ],
+        all: vec![header("X-All", "yes"), header("cache-control", "private")],
+        parser: LinkParser::Json,
+    };
+    stage.entries([LinkEntry::Accept(session, Box::new(acceptance)), send(session, &["0"])]);
+    let answer = http.response();
+    assert_eq!((answer.header("set-cookie"), answer.header("x-all")), ("s=1", "yes"));
+    assert_eq!((answer.header("x-bad"), answer.header("injected")), ("", ""));
+    assert_eq!(answer.header("cache-control"), "private", "the worker's header replaces ours");
+    let mut io = Io::of_answer(stage.server.addr, PATH, Version::V4, http, &answer);
+    assert_eq!(io.sid, &*handshake.sid);
+    io.begin_poll();
+    let answer = io.end_poll();
+    assert_eq!((answer.text(), answer.header("x-all"), answer.header("set-cookie")), ("40", "yes", ""));
+}
+
+#[test]
+fn a_refused_client_receives_the_workers_response() {
+    for transport in ["polling", "websocket"] {
+        let stage = Stage::new(1);
+        let mut http = stage.server.http();
+        let upgrade = if transport == "websocket" { UPGRADE } else { "" };
+        http.send(request("GET", &format!("/app/?EIO=4&transport={transport}"), upgrade));
+        let (session, _) = stage.opened();
+        let refusal = LinkRefusal {
+            status: 418,
+            headers: vec![("X-Why".into(), "tea".into()), ("Content-Type".into(), "text/plain".into())],
+            body: Bytes::from_static(b"no coffee"),
+        };
+        stage.entries([LinkEntry::Refuse(session, Box::new(refusal)), send(session, &["late"])]);
+        let answer = http.response();
+        assert_eq!((answer.status, answer.text()), (418, "no coffee"));
+        assert_eq!((answer.header("x-why"), answer.header("content-type")), ("tea", "text/plain"));
+        drop(http);
+        stage.server.check_empty();
+        assert_eq!(stage.link.take(), [LinkCall::Space]);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_before_the_answer_is_reported() {
+    let stage = Stage::new(1);
+    let mut http = stage.server.http();
+    http.send(request("GET", "/app/?EIO=4&transport=polling", ""));
+    let (session, _) = stage.opened();
+    drop(http);
+    stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::TransportClose, description: None });
+    stage.entries([LinkEntry::Accept(session, Box::default())]);
+    stage.server.check_empty();
+}
+
+#[test]
+fn without_a_link_that_takes_requests_clients_are_unavailable() {
+    let stage = Stage::new(1);
+    stage.link.set_full(true);
+    let answer = stage.server.get("/app/?EIO=4&transport=polling");
+    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+    stage.server.check_empty();
+}
+
+#[test]
+fn a_post_is_answered_before_the_effects_of_its_messages() {
+    for version in VERSIONS {
+        let stage = Stage::new(1);
+        let (mut io, session) = stage.open(version, Way::Polling);
+        io.begin_poll();
+        io.begin_send(&["42[\"a\"]", "42[\"b\"]"]);
+        stage.expect(session, LinkReport::Messages(unit(&["2[\"a\"]"])));
+        stage.expect(session, LinkReport::Messages(unit(&["2[\"b\"]"])));
+        stage.expect(session, LinkReport::Confirm);
+        // A second POST waits for the first.
+        let mut second = stage.server.http();
+        let packets = body(version, &["42[\"c\"]"]);
+        second.send(post(&io.target("polling"), "text/plain", packets.as_bytes()));
+        stage.server.check_serves();
+        assert_eq!(stage.link.take(), []);
+        stage.entries([LinkEntry::Handled(session), send(session, &["2[\"reply\"]"])]);
+        io.end_send();
+        assert!(io.end_poll().text().ends_with("42[\"reply\"]"));
+        stage.expect(session, LinkReport::Messages(unit(&["2[\"c\"]"])));
+        stage.expect(session, LinkReport::Confirm);
+        stage.entries([LinkEntry::Handled(session)]);
+        assert_eq!(second.response().text(), "ok");
+    }
+}
+
+#[test]
+fn a_paused_client_is_not_read() {
+    for way in [Way::Socket, Way::Polling] {
+        let stage = Stage::new(1);
+        let (mut io, session) = stage.open(Version::V4, way);
+        stage.entries([LinkEntry::Pause(session)]);
+        stage.server.check_serves();
+        io.begin_send(&["4a", "4b"]);
+        stage.expect(session, LinkReport::Messages(unit(&["a"])));
+        stage.server.check_serves();
+        stage.calls.borrow_mut().extend(stage.link.take());
+        assert!(!stage.calls.borrow().iter().any(|call| matches!(call, LinkCall::Report(..))));
+        stage.entries([LinkEntry::Continue(session)]);
+        stage.expect(session, LinkReport::Messages(unit(&["b"])));
+        if way == Way::Polling {
+            stage.expect(session, LinkReport::Confirm);
+            stage.entries([LinkEntry::Handled(session)]);
+        }
+        io.end_send();
+    }
+}
+
+#[test]
+fn messages_that_the_link_refuses_are_reported_later_in_order() {
+    for way in [Way::Socket, Way::Polling] {
+        let stage = Stage::new(1);
+        let (mut io, session) = stage.open(Version::V4, way);
+        stage.link.set_full(true);
+        io.begin_send(&["4a", "4b", "4c"]);
+        stage.server.check_serves();
+        stage.link.set_full(false);
+        stage.server.plane().reports_have_space();
+        for text in ["a", "b", "c"] {
+            stage.expect(session, LinkReport::Messages(unit(&[text])));
+        }
+        if way == Way::Polling {
+            stage.expect(session, LinkReport::Confirm);
+            stage.entries([LinkEntry::Handled(session)]);
+        }
+        io.end_send();
+        stage.server.until_metric("memory_bytes{attachments}", |bytes| bytes == 0);
+    }
+}
+
+#[test]
+fn a_closed_session_receives_what_was_sent_before() {
+    for way in [Way::Socket, Way::Polling, Way::Moved] {
+        let stage = Stage::new(1);
+        let (mut io, session) = stage.socket(way, "x", &[]);
+        stage.entries([
+            broadcast(&[], &[], "2[\"all\"]"),
+            send(session, &["2[\"last\"]"]),
+            LinkEntry::Close { session, discards: false },
+        ]);
+        io.expect("42[\"all\"]");
+        io.expect("42[\"last\"]");
+        io.expect_end();
+        stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::ForcedClose, description: None });
+        drop(io);
+        stage.server.until_metric("memory_bytes{link}", |bytes| bytes == 0);
+    }
+}
+
+#[test]
+fn broadcasts_and_messages_to_one_client_keep_their_order_on_all_cores() {
+    for cores in [1, 3] {
+        let stage = Stage::new(cores);
+        let mut sockets: Vec<(Io, LinkSession)> = (0..6)
+            .map(|n| stage.socket([Way::Socket, Way::Polling, Way::Moved][n % 3], &format!("s{n}"), &[]))
+            .collect();
+        for round in 0..20 {
+            let text = |step: &str| format!("2[\"{round} {step}\"]");
+            let mut entries = vec![broadcast(&[], &[], &text("all"))];
+            for (_, session) in &sockets {
+                let room = || names(&["r"]);
+                entries.push(send(*session, &[&text("own")]));
+                entries.push(LinkEntry::Join { session: *session, namespace: "/".into(), rooms: room() });
+                entries.push(broadcast(&["r", "s0"], &[], &text("room")));
+                entries.push(LinkEntry::Leave { session: *session, namespace: "/".into(), room: "r".into() });
+            }
+            entries.push(broadcast(&["r"], &[], &text("nobody")));
+            entries.push(broadcast(&[], &["s0"], &text("except")));
+            stage.entries(entries);
+            for (n, (io, _)) in sockets.iter_mut().enumerate() {
+                let mut expect = vec!["all"];
+                if n == 0 {
+                    expect.extend(["own", "room", "room", "room", "room", "room", "room"]);
+                } else {
+                    expect.extend(["own", "room", "except"]);
+                }
+                for step in expect {
+                    io.expect(&format!("4{}", text(step)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn selections_change_sockets_of_all_cores_and_are_reported() {
+    let stage = Stage::new(3);
+    let mut sockets: Vec<(Io, LinkSession)> = (0..6)
+        .map(|n| stage.socket(Way::Socket, &format!("s{n}"), if n < 3 { &["low"] } else { &[] }))
+        .collect();
+    stage.entries([select(LinkChange::Join, &["low"], &["a", "b"]), broadcast(&["a"], &[], "joined")]);
+    let reported = |change: LinkChange| {
+        let mut sessions = Vec::new();
+        while sessions.len() < 3 {
+            sessions.extend(stage.call("a selection", |call| match call {
+                LinkCall::ReportSelected(selected)
+                    if selected.select.change == change && selected.link == WORKER =>
+                {
+                    Some(selected.sessions.clone())
+                }
+                _ => None,
+            }));
+        }
+        sessions.sort();
+        sessions
+    };
+    let mut low: Vec<LinkSession> = sockets[..3].iter().map(|(_, session)| *session).collect();
+    low.sort();
+    assert_eq!(reported(LinkChange::Join), low);
+    for (io, _) in &mut sockets[..3] {
+        io.expect("4joined");
+    }
+    stage.entries([LinkEntry::Describe { session: sockets[0].1, request: 9 }]);
+    let socket =
+        LinkSocket { namespace: "/".into(), id: "s0".into(), rooms: names(&["a", "b", "low", "s0"]) };
+    let description = LinkDescription { request: 9, upgraded: false, sockets: vec![socket] };
+    stage.expect(sockets[0].1, LinkReport::Described(description));
+    stage.entries([
+        select(LinkChange::Leave, &["a"], &["a"]),
+        broadcast(&["a"], &[], "nobody"),
+        select(LinkChange::Disconnect { closes: false }, &["b"], &[]),
+        broadcast(&[], &[], "others"),
+    ]);
+    assert_eq!(reported(LinkChange::Leave), low);
+    assert_eq!(reported(LinkChange::Disconnect { closes: false }), low);
+    for (io, session) in &mut sockets {
+        if !low.contains(session) {
+            io.expect("4others");
+        }
+    }
+    stage.entries(low.iter().map(|session| send(*session, &["end"])));
+    for (io, _) in &mut sockets[..3] {
+        io.expect("4end");
+    }
+}
+
+#[test]
+fn local_broadcasts_reach_the_sessions_of_their_link() {
+    let stage = Stage::new(1);
+    let (mut own, _) = stage.socket(Way::Socket, "own", &[]);
+    let (mut moved, session) = stage.socket(Way::Socket, "moved", &[]);
+    stage.entries_of(8, [LinkEntry::Own(session)]);
+    let local = LinkBroadcast {
+        rooms: Vec::new(),
+        except: Vec::new(),
+        is_local: true,
+        is_volatile: false,
+        is_compressed: true,
+        messages: unit(&["local"]),
+    };
+    let local = |link| {
+        stage.entries_of(link, [LinkEntry::Broadcast(APP, "/".into(), Arc::new(local.clone()))]);
+        stage.entries_of(link, [broadcast(&[], &[], &format!("from {link}"))]);
+    };
+    local(WORKER);
+    local(8);
+    for text in ["4local", "4from 7", "4from 8"] {
+        own.expect(text);
+    }
+    for text in ["4from 7", "4local", "4from 8"] {
+        moved.expect(text);
+    }
+}
+
+#[test]
+fn volatile_messages_are_dropped_while_others_are_pending() {
+    let volatile = |session, text: &str| LinkEntry::Send {
+        session,
+        is_volatile: true,
+        is_compressed: true,
+        wants_receipt: true,
+        messages: unit(&[text]),
+    };
+    let stage = Stage::new(1);
+    let (mut io, session) = stage.open(Version::V4, Way::Socket);
+    stage.entries([volatile(session, "one"), volatile(session, "two"), send(session, &["three"])]);
+    io.expect("4one");
+    io.expect("4three");
+    stage.expect(session, LinkReport::Receipt);
+    stage.expect(session, LinkReport::Receipt);
+    let (mut io, session) = stage.open(Version::V4, Way::Polling);
+    stage.entries([volatile(session, "no poll")]);
+    stage.expect(session, LinkReport::Receipt);
+    io.begin_poll();
+    stage.server.check_serves();
+    stage.entries([volatile(session, "poll"), volatile(session, "more")]);
+    assert_eq!(io.end_poll().text(), "4poll");
+    stage.expect(session, LinkReport::Receipt);
+    stage.expect(session, LinkReport::Receipt);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_reported() {
+    let stage = Stage::new(1);
+    let (mut io, session) = stage.open(Version::V4, Way::Polling);
+    let text = "x".repeat(40_000);
+    stage.entries([send(session, &[&text]), send(session, &[&text])]);
+    stage.expect(session, LinkReport::Pressure(true));
+    io.expect(&format!("4{text}"));
+    stage.expect(session, LinkReport::Pressure(false));
+    stage.entries([send(session, &["more"])]);
+    io.expect(&format!("4{text}"));
+    io.expect("4more");
+}
+
+#[test]
+fn a_client_without_heartbeat_is_reported() {
+    let stage = Stage::with(1, |options| options.heartbeat.interval = std::time::Duration::from_secs(25));
+    let (mut io, session) = stage.open(Version::V4, Way::Socket);
+    io.ignore_pings();
+    stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
+}
+
+#[test]
+fn longer_paths_belong_to_the_application() {
+    let stage = Stage::new(1);
+    for path in ["/app", "/app/default/"] {
+        let mut http = stage.server.http();
+        http.send(request("GET", &format!("{path}?EIO=4&transport=polling"), ""));
+        let (session, _) = stage.opened();
+        stage.entries([LinkEntry::Accept(session, Box::default())]);
+        assert_eq!(http.response().status, 200);
+    }
+    assert_eq!(stage.server.get("/socket.io/?EIO=4&transport=polling").status, 200, "the server's own");
+}

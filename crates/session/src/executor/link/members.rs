@@ -1,0 +1,192 @@
+//! The sockets of the application link on a core, and their rooms.
+//!
+//! A socket is a client in a namespace of its application. Its id is a room of its own, as in Socket.IO, so messages to one socket need no
+//! other index. Names have any length, and rooms exist while they have members.
+//!
+//! These rooms aren't rooms of the hub, for three reasons. A hub's room has a name of 1 to 256 bytes, while a worker may use any
+//! name. A session would reach `limits.subscriptions_max`, which Socket.IO doesn't have. Other cores would be notified of each room,
+//! although each core receives all broadcasts in the order of their links.
+
+use crate::identity::ClientId;
+use crate::ledger::Charge;
+use crate::ports::{LinkApp, LinkSocket};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+type Clients = BTreeSet<ClientId>;
+
+/// Approximate size of a client's place in a room, with the room's place in the client's list.
+const PLACE_BYTES: usize = 48;
+/// Approximate size of a room or a socket, without its name.
+const ENTRY_BYTES: usize = 96;
+
+/// The sockets of a namespace.
+#[derive(Default)]
+struct Namespace {
+    all: Clients,
+    rooms: BTreeMap<Arc<str>, Clients>,
+}
+
+/// A client in a namespace.
+struct Socket {
+    namespace: Arc<str>,
+    id: Box<str>,
+    rooms: BTreeSet<Arc<str>>,
+}
+
+/// The sockets of a core, with their rooms.
+pub(crate) struct Members {
+    namespaces: BTreeMap<(LinkApp, Arc<str>), Namespace>,
+    sockets: BTreeMap<ClientId, SmallVec<[Socket; 1]>>,
+    charge: Charge,
+}
+
+impl Members {
+    pub(crate) fn new(charge: Charge) -> Self {
+        Self { namespaces: BTreeMap::new(), sockets: BTreeMap::new(), charge }
+    }
+
+    /// Adds a socket with its rooms. It replaces the client's socket in the same namespace.
+    pub(crate) fn add(&mut self, app: LinkApp, client: ClientId, socket: LinkSocket) {
+        let LinkSocket { namespace, id, rooms } = socket;
+        self.remove(app, client, &namespace);
+        self.charge.add(ENTRY_BYTES + id.len());
+        let place = self.namespaces.entry((app, namespace.clone())).or_default();
+        place.all.insert(client);
+        let socket = Socket { namespace: namespace.clone(), id, rooms: BTreeSet::new() };
+        self.sockets.entry(client).or_default().push(socket);
+        self.join(app, client, &namespace, &rooms);
+    }
+
+    /// Removes a client's socket in a namespace.
+    pub(crate) fn remove(&mut self, app: LinkApp, client: ClientId, namespace: &Arc<str>) {
+        let Some(sockets) = self.sockets.get_mut(&client) else { return };
+        let Some(at) = sockets.iter().position(|socket| socket.namespace == *namespace) else { return };
+        let socket = sockets.swap_remove(at);
+        if sockets.is_empty() {
+            self.sockets.remove(&client);
+        }
+        self.forget(app, client, &socket);
+    }
+
+    /// Removes all sockets of a client.
+    pub(crate) fn remove_all(&mut self, app: LinkApp, client: ClientId) {
+        for socket in self.sockets.remove(&client).unwrap_or_default() {
+            self.forget(app, client, &socket);
+        }
+    }
+
+    fn forget(&mut self, app: LinkApp, client: ClientId, socket: &Socket) {
+        self.charge.subtract(ENTRY_BYTES + socket.id.len());
+        let key = (app, socket.namespace.clone());
+        let Some(namespace) = self.namespaces.get_mut(&key) else { return };
+        namespace.all.remove(&client);
+        for room in &socket.rooms {
+            namespace.leave(client, room, &self.charge);
+        }
+        if namespace.all.is_empty() {
+            self.namespaces.remove(&key);
+        }
+    }
+
+    /// Adds a client's socket to rooms. Without effect if the client isn't in the namespace.
+    pub(crate) fn join(&mut self, app: LinkApp, client: ClientId, namespace: &Arc<str>, rooms: &[Box<str>]) {
+        let Some(socket) = find(&mut self.sockets, client, namespace) else { return };
+        let Some(place) = self.namespaces.get_mut(&(app, namespace.clone())) else { return };
+        for name in rooms {
+            if socket.rooms.contains(&**name) {
+                continue;
+            }
+            // A room and its members share the name.
+            let room = match place.rooms.get_key_value(&**name) {
+                Some((room, _)) => room.clone(),
+                None => {
+                    self.charge.add(ENTRY_BYTES + name.len());
+                    Arc::from(&**name)
+                }
+            };
+            self.charge.add(PLACE_BYTES);
+            place.rooms.entry(room.clone()).or_default().insert(client);
+            socket.rooms.insert(room);
+        }
+    }
+
+    /// Removes a client's socket from a room.
+    pub(crate) fn leave(&mut self, app: LinkApp, client: ClientId, namespace: &Arc<str>, room: &str) {
+        let Some(socket) = find(&mut self.sockets, client, namespace) else { return };
+        if socket.rooms.remove(room)
+            && let Some(place) = self.namespaces.get_mut(&(app, namespace.clone()))
+        {
+            place.leave(client, room, &self.charge);
+        }
+    }
+
+    /// The clients of a namespace whose sockets are in one of the rooms and in no excepted one, each once. Without rooms: of all
+    /// sockets.
+    pub(crate) fn select(
+        &self,
+        app: LinkApp,
+        namespace: &Arc<str>,
+        rooms: &[Box<str>],
+        except: &[Box<str>],
+    ) -> Vec<ClientId> {
+        let Some(place) = self.namespaces.get(&(app, namespace.clone())) else { return Vec::new() };
+        let named = |names: &[Box<str>]| -> SmallVec<[&Clients; 4]> {
+            names.iter().filter_map(|name| place.rooms.get(&**name)).collect()
+        };
+        let except = named(except);
+        let is_left = |client: &&ClientId| !except.iter().any(|room| room.contains(client));
+        if rooms.is_empty() {
+            return place.all.iter().filter(is_left).copied().collect();
+        }
+        let rooms = named(rooms);
+        let mut found: Vec<ClientId> =
+            rooms.iter().flat_map(|room| room.iter()).filter(is_left).copied().collect();
+        if rooms.len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
+        found
+    }
+
+    /// The sockets of a client.
+    pub(crate) fn describe(&self, client: ClientId) -> Vec<LinkSocket> {
+        let sockets = self.sockets.get(&client).into_iter().flatten();
+        let describe = |socket: &Socket| LinkSocket {
+            namespace: socket.namespace.clone(),
+            id: socket.id.clone(),
+            rooms: socket.rooms.iter().map(|room| (**room).into()).collect(),
+        };
+        sockets.map(describe).collect()
+    }
+
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.namespaces.is_empty() && self.sockets.is_empty() && self.charge.bytes() == 0
+    }
+}
+
+impl Namespace {
+    fn leave(&mut self, client: ClientId, room: &str, charge: &Charge) {
+        let Some(clients) = self.rooms.get_mut(room) else { return };
+        if clients.remove(&client) {
+            charge.subtract(PLACE_BYTES);
+        }
+        if clients.is_empty() {
+            self.rooms.remove(room);
+            charge.subtract(ENTRY_BYTES + room.len());
+        }
+    }
+}
+
+fn find<'a>(
+    sockets: &'a mut BTreeMap<ClientId, SmallVec<[Socket; 1]>>,
+    client: ClientId,
+    namespace: &Arc<str>,
+) -> Option<&'a mut Socket> {
+    sockets.get_mut(&client)?.iter_mut().find(|socket| socket.namespace == *namespace)
+}
+
+#[cfg(test)]
+mod tests;
