@@ -139,7 +139,7 @@ pub struct LinkHandshake {
     pub query: LinkHeaders,
     /// The client's address. Behind trusted proxies, the address that they report.
     pub address: Box<str>,
-    /// The client's port. 0 if it isn't known.
+    /// The client's port. 0 if a proxy hides it.
     pub port: u16,
     /// The address at which the client's connection arrived. Empty if it isn't known.
     pub local_address: Box<str>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stentor_edge::{LinkRoutes, Options};
 use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
-    LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry,
+    Busy, LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry,
     LinkHandshake, LinkMessage, LinkMessages, LinkParser, LinkRefusal, LinkReport, LinkSelect, LinkSession,
     LinkSocket,
 };
@@ -241,6 +241,7 @@ fn the_request_is_described_and_answered_with_the_workers_headers() {
     let (session, handshake) = stage.opened();
     assert_eq!((handshake.protocol, handshake.transport, &*handshake.method), (4, "polling", "GET"));
     assert_eq!(&*handshake.url, "/app/?EIO=4&transport=polling&a=b%20c");
+    assert_ne!(handshake.port, 0);
     assert_eq!(
         (handshake.http_version, &*handshake.address, handshake.encrypted),
         ("1.1", "127.0.0.1", false)
@@ -580,4 +581,60 @@ fn longer_paths_belong_to_the_application() {
         assert_eq!(http.response().status, 200);
     }
     assert_eq!(stage.server.get("/socket.io/?EIO=4&transport=polling").status, 200, "the server's own");
+}
+
+#[test]
+fn a_full_inbox_takes_all_entries_of_a_call_or_none() {
+    let stage = Stage::with(2, |options| options.limits.inbox_messages_max = 1);
+    let mut sockets: Vec<(Io, LinkSession)> = Vec::new();
+    while (0..2).any(|core| sockets.iter().all(|(_, session)| session.core() != core)) {
+        assert!(sockets.len() < 100, "the kernel doesn't spread connections");
+        let id = format!("s{}", sockets.len());
+        sockets.push(stage.socket(Way::Socket, &id, &[]));
+    }
+    let of_core = |core: usize| sockets.iter().find(|(_, session)| session.core() == core).unwrap().1;
+    stage.server.stop_core(1, true);
+    stage.entries([send(of_core(1), &["first"])]);
+    let mut entries = vec![send(of_core(0), &["both"]), broadcast(&[], &[], "all")];
+    let before = entries.clone();
+    assert_eq!(stage.server.plane().carry_out(WORKER, &mut entries), Err(Busy));
+    assert_eq!(entries, before, "the caller keeps the entries");
+    stage.link.take();
+    stage.server.stop_core(1, false);
+    stage.call("space", |call| matches!(call, LinkCall::Space).then_some(()));
+    stage.entries(entries);
+    let (first, second) = (of_core(1), of_core(0));
+    for (io, session) in &mut sockets {
+        if *session == first {
+            io.expect("4first");
+        }
+        if *session == second {
+            io.expect("4both");
+        }
+        io.expect("4all");
+    }
+}
+
+#[test]
+fn a_long_selection_takes_several_turns_and_later_entries_wait_for_it() {
+    let stage = Stage::new(1);
+    let mut sockets: Vec<(Io, LinkSession)> =
+        (0..12).map(|n| stage.socket(Way::Socket, &format!("s{n}"), &[])).collect();
+    let targets: Vec<String> = (0..2_000).map(|n| format!("room {n}")).collect();
+    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+    stage.entries([
+        select(LinkChange::Join, &[], &targets),
+        broadcast(&["room 1999"], &[], "joined"),
+        select(LinkChange::Leave, &[], &targets),
+        broadcast(&["room 0", "room 1999"], &[], "nobody"),
+        broadcast(&[], &[], "left"),
+    ]);
+    for (io, _) in &mut sockets {
+        io.expect("4joined");
+        io.expect("4left");
+    }
+    assert!(stage.server.metric("command_yields") >= 4, "12 sockets with 2,000 rooms exceed a turn");
+    drop(sockets);
+    stage.server.check_empty();
+    stage.server.until_metric("memory_bytes{link}", |bytes| bytes == 0);
 }

@@ -57,6 +57,8 @@ pub struct RequestContext<'a> {
     pub session: &'a mut Option<SessionId>,
     /// The client that sent the request.
     pub client: ClientAddress,
+    /// The client's port. 0 if a proxy hides it.
+    pub(crate) port: u16,
     /// A number for the client's address.
     pub source: u64,
     /// Number of clients of this core.

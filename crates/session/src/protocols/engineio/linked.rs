@@ -111,7 +111,7 @@ fn describe(cx: &RequestContext<'_>, query: &Query<'_>, sid: &str) -> LinkHandsh
         headers: request.headers().iter().map(|(name, value)| (name.into(), latin_1(value))).collect(),
         query: pairs.map(|(name, value)| (name.into(), value.into())).collect(),
         address: cx.client.ip.to_string().into(),
-        port: 0,
+        port: cx.port,
         local_address: Box::default(),
         local_port: 0,
         encrypted: cx.client.is_secure,

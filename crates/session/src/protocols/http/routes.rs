@@ -137,6 +137,7 @@ impl Http {
             conn: cx.conn,
             session: cx.session,
             client,
+            port: if client.is_forwarded { 0 } else { self.peer.port() },
             source: ports::source_of(client.ip),
             stays: self.stays,
             handover: self.handover,
