@@ -8,9 +8,11 @@ import { fileURLToPath } from 'node:url';
 import { brotliCompressSync, brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { minify } from 'terser';
 
-/** What the file may have, deflated as servers and proxies do it, and what an entry point for frameworks may add to an application. */
+/** What the file may have, deflated as servers and proxies do it, and what an entry point may add to an application that has the client. */
 const GZIPPED_BYTES_MAX = 10_000;
-const ENTRY_BYTES_MAX = 1_500;
+const ENTRIES_BYTES_MAX = { react: 1_500, store: 1_500, shared: 3_400 };
+/** The client's modules that the entry points use. */
+const CORE = ['clock', 'connection', 'error', 'times'].map((name) => `./${name}.js`);
 
 /** Properties that only this package uses. Their names are shortened. */
 const INTERNAL = /^(handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset|carrier|link|isRace|isSilent|mayRace|isHttp|isShared|watch|check|fail|forget|suspend|unsuspend|ask|tokenFault|isAuto|isOpening|hold|drop|dropRace|dropFormer|retire|choose|preferredDelayMs|isRoundOver|waitMs|refuse)$/;
@@ -45,7 +47,7 @@ function fail(message) {
 const file = path('dist/stentor.js');
 const banner = { js: '/* @stentor/client, MIT OR Apache-2.0 */' };
 const text = await bundle('src/script.js', 'dist/stentor.js', GZIPPED_BYTES_MAX, { format: 'iife', banner, mangleProps: INTERNAL });
-for (const entry of ['react', 'store']) await bundle(`src/${entry}.js`, entry, ENTRY_BYTES_MAX, { format: 'esm', external: ['react'] });
+for (const [entry, bytesMax] of Object.entries(ENTRIES_BYTES_MAX)) await bundle(`src/${entry}.js`, entry, bytesMax, { format: 'esm', external: ['react', ...CORE] });
 const integrity = `sha384-${createHash('sha384').update(text).digest('base64')}\n`;
 const same = (read) => read;
 /** What is written, and how it is read again for the check: versions of zlib compress differently. */

@@ -60,7 +60,7 @@ test('the package installs into an empty project, and its types fit what people 
   const folder = temporary(t);
   const npm = (cwd, ...args) => execFileSync('npm', [...args, '--offline', '--no-audit', '--no-fund', '--loglevel=error'], { cwd, encoding: 'utf8' });
   const [{ filename, files }] = JSON.parse(npm(library, 'pack', '--json', '--pack-destination', folder));
-  assert.deepEqual(files.map((file) => file.path.split('/')[0]).filter((name, at, all) => all.indexOf(name) === at).sort(), ['README.md', 'dist', 'index.d.ts', 'package.json', 'react.d.ts', 'src', 'store.d.ts']);
+  assert.deepEqual(files.map((file) => file.path.split('/')[0]).filter((name, at, all) => all.indexOf(name) === at).sort(), ['README.md', 'dist', 'index.d.ts', 'package.json', 'react.d.ts', 'shared.d.ts', 'src', 'store.d.ts']);
   writeFileSync(path.join(folder, 'package.json'), '{ "private": true, "type": "module" }');
   npm(folder, 'install', path.join(folder, filename));
   assert.deepEqual(readdirSync(path.join(folder, 'node_modules')).filter((name) => !name.startsWith('.')), ['@stentor']);
@@ -74,6 +74,7 @@ test('the package installs into an empty project, and its types fit what people 
   };
   const everything = `
     import { connect, applyPatch, Connection, StentorError, UTF8_KEYS } from '@stentor/client';
+    import { connectShared } from '@stentor/client/shared';
     import type {
       Change, ConnectOptions, ConnectionDetails, ConnectionState, Feed, FeedState, Json, Member, Operation, Presence, Room, RoomMessage,
       SubscribeOptions, Transport, Unsubscribe, RoomState, TokenReason, Client, Untyped,
@@ -121,6 +122,8 @@ test('the package installs into an empty project, and its types fit what people 
     const patch: Operation[] = [{ op: 'remove', path: '/a' }, { op: 'move', from: '/b', path: '/c' }, { op: 'add', path: '/d', value: 1 }];
     const document: Json = applyPatch({ a: 1, b: 2 }, patch);
     console.log(document);
+    const tabs: Client<{ said: { text: string } }> = connectShared<{ said: { text: string } }>('https://live.example.com', options);
+    tabs.publish('lobby', { text: 'hello' }, 'said');
     const untyped: Client<Untyped> = connect();
     console.log(untyped.feed('x').document, stentor.room('y').name);
   `;

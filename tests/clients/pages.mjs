@@ -92,5 +92,5 @@ export async function connectedPage(page, url, { feeds = ['a'], rooms = [], toke
   const was = (state, key = feeds[0]) => until(([it, [state, key]]) => it.feeds[key].feed.state === state || it.feeds[key].states.includes(state), [state, key]);
   const is = (state) => until(([it, state]) => it.stentor.state === state, state);
   const isIn = () => until(([it]) => Object.values(it.rooms).every(({ room }) => room.state === 'joined'));
-  return { page, until, read, has, was, is, isIn };
+  return { page, it, until, read, has, was, is, isIn };
 }

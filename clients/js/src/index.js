@@ -9,6 +9,7 @@
 //                         └── outbox            publications that wait for a connection or an answer
 //
 // Entry points of their own: react ── store      values that frameworks render
+//                            shared ── hub       one connection for the tabs of a browser
 
 import { Connection } from './connection.js';
 
