@@ -7,8 +7,12 @@
 import { StentorError } from './error.js';
 import { CONNECT_TIMEOUT_MS } from './times.js';
 
-/** Time for a sign of life of the server. Less than that of a connection, which then finds that there is no carrier any more. */
+/**
+ * Time for a sign of life of the server, at first, and the longest one: it doubles each time that there was none. Less than that of a connection, which then
+ * finds that there is no carrier any more.
+ */
 const CHECK_MS = 2_500;
+const CHECK_MAX_MS = 20_000;
 /** Messages of a room that are kept for members that join from an earlier position. */
 const RECENT_MAX = 200;
 
@@ -32,6 +36,7 @@ export function openHub({ name: groupName, channel: newChannel, open: openCarrie
   let session;
   let opening;
   let checking;
+  let checkMs = CHECK_MS;
   let renew;
 
   /** Sends an event to members, or to all. Channels carry no classes: `errorAt` says which detail is a StentorError. */
@@ -193,7 +198,12 @@ export function openHub({ name: groupName, channel: newChannel, open: openCarrie
     },
 
     check() {
-      checking ??= setTimeout(link, CHECK_MS, 'lost', SILENT);
+      if (checking) return;
+      const report = link;
+      checking = setTimeout(() => {
+        checkMs = Math.min(2 * checkMs, CHECK_MAX_MS);
+        report('lost', SILENT);
+      }, checkMs);
       carrier.check(0);
     },
 
@@ -270,10 +280,14 @@ export function openHub({ name: groupName, channel: newChannel, open: openCarrie
     alive() {
       clearTimeout(checking);
       checking = undefined;
+      checkMs = CHECK_MS;
       post(members, 'alive');
     },
 
     woken: () => post(members, 'woken'),
+
+    // One check is for all members.
+    silent: () => requests.check(),
 
     // One member renews the token for all: this tab isn't frozen.
     expiring(by) {
