@@ -99,7 +99,7 @@ test('a session whose request is checked waits for the checks', async (t) => {
     },
   });
   assert.equal(connection.hello.asks, true);
-  const open = (handle, user) => connection.write(['OPEN', handle, true, handshake(`s${handle}`, { query: { user } })]);
+  const open = (handle, user, transport = 'polling') => connection.write(['OPEN', handle, true, handshake(`s${handle}`, { transport, query: { user } })]);
   const errors = [];
   io.engine.on('connection_error', ({ code, message, context }) => errors.push([code, message, context]));
   open(1, 'Ann');
@@ -109,7 +109,10 @@ test('a session whose request is checked waits for the checks', async (t) => {
   assert.deepEqual((await connection.read('REFUSE')).response, { status: 403, code: 4, message: 'not you', headers });
   open(3, 'nobody');
   assert.deepEqual((await connection.read('REFUSE')).response, { status: 302, code: 3, message: 'Bad request', headers: { ...headers, location: '/login' }, body: 'moved' });
-  assert.deepEqual(errors, [[4, 'Forbidden', { message: 'not you' }]]);
+  open(5, 'Bob', 'websocket');
+  const { status, body } = (await connection.read('REFUSE')).response;
+  assert.deepEqual([status, body], [400, 'not you']);
+  assert.deepEqual(errors, Array(2).fill([4, 'Forbidden', { message: 'not you' }]));
   // Stentor has accepted this session, because it didn't know of the checks.
   connection.write(['OPEN', 4, false, handshake('s4', { query: { user: 'Bob' } })], ['MESSAGE', 4, ['0']]);
   assert.deepEqual(await connection.read('CLOSE').then(({ handle, discard }) => [handle, discard]), [4, true]);

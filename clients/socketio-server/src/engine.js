@@ -24,6 +24,7 @@ const WITHOUT_DEFAULT = ['path', 'addTrailingSlash', 'cookie', 'perMessageDeflat
 /** Codes of engine.io's errors. */
 const BAD_REQUEST = 3;
 const FORBIDDEN = 4;
+const BAD_REQUEST_STATUS = 400;
 
 export class Engine extends EventEmitter {
   #worker;
@@ -135,7 +136,7 @@ export class Engine extends EventEmitter {
       if (isOver()) return;
       this.#checking.delete(handle);
       const { captured: headers, body } = request.res;
-      if (ask) this.#worker.channel.write(WORKER.REFUSE, handle, { status, code, message, headers, body });
+      if (ask) this.#worker.channel.write(WORKER.REFUSE, handle, { code, message, ...responseTo(handshake.transport, { status, message, headers, body }) });
       else this.#closeUnaccepted(session);
       // As in engine.io: a middleware that answers itself isn't reported.
       if (context) this.emit('connection_error', { req: request, code, message: code === FORBIDDEN ? 'Forbidden' : message, context });
@@ -246,6 +247,12 @@ export class Engine extends EventEmitter {
     for (const session of this.#checking.values()) session.end('server shutting down');
     this.#checking.clear();
   }
+}
+
+/** The response to a refused request. As in engine.io, one for a WebSocket has the status 400, and the reason as a text. */
+function responseTo(transport, { status, message, headers, body }) {
+  if (transport === 'polling' || body !== undefined) return { status, headers, body };
+  return { status: BAD_REQUEST_STATUS, headers: { ...headers, 'content-type': 'text/html' }, body: message };
 }
 
 /** `true` if a value has neither functions nor patterns. */
