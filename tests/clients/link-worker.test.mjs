@@ -398,7 +398,7 @@ test('`listen` fails if Stentor refuses the worker for good', async (t) => {
   const listening = link.listen();
   const connection = await server.connection();
   connection.first('ERROR', { code: 'token', message: 'the token is wrong' });
-  await assert.rejects(listening, { name: 'LinkError', code: 'token', message: 'Stentor has ended the link: the token is wrong' });
+  await assert.rejects(listening, { name: 'LinkError', code: 'token', message: 'Stentor refuses this worker: the token is wrong' });
   await connection.closed;
   assert.deepEqual(errors, ['token']);
   io.close();

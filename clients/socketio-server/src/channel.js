@@ -133,7 +133,7 @@ export class Channel {
     if (this.#onAcknowledged !== null && this.#outgoing.isAcknowledged) this.#onAcknowledged();
     while (reader.hasNext()) {
       const entry = reader.next();
-      if (entry === SERVER.ERROR) return this.#refused(reader.json());
+      if (entry === SERVER.ERROR) return this.#refused(reader.json(), 'Stentor has ended the link');
       if (entry === SERVER.NOP) this.#incoming.isUrgent = true;
       else this.#handle(entry, reader);
     }
@@ -160,7 +160,7 @@ export class Channel {
   /** The first frame of a connection: WELCOME or ERROR. */
   #first(reader) {
     const entry = reader.next();
-    if (entry === SERVER.ERROR) return this.#refused(reader.json());
+    if (entry === SERVER.ERROR) return this.#refused(reader.json(), 'Stentor refuses this worker');
     if (entry !== SERVER.WELCOME) throw new FrameError(`the first frame has ${entry.name}`);
     const welcome = reader.json();
     if (welcome.resumed) {
@@ -176,8 +176,8 @@ export class Channel {
     return this.flush();
   }
 
-  #refused({ code, message }) {
-    const error = new LinkError(code, `Stentor has ended the link: ${message}`);
+  #refused({ code, message }, what) {
+    const error = new LinkError(code, `${what}: ${message}`);
     this.#end(error);
     if (error.isFinal) this.#connection.close();
     else this.#connection.refused();

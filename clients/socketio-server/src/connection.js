@@ -68,7 +68,7 @@ export class Connection {
     });
     response.on('close', () => {
       if (this.#socket !== socket) return;
-      const advice = response.statusCode === 404 ? '; does its configuration have [link]?' : '';
+      const advice = response.statusCode === 404 ? '; is this the admin address, and does the configuration have [[links]]?' : '';
       this.#on.failed(new LinkError('http', `${this.#url} answers ${response.statusCode} ${body.replace(/\s+/g, ' ').trim()}${advice}`));
       request.destroy();
       this.#retry();

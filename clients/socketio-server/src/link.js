@@ -21,6 +21,8 @@ export class Link extends EventEmitter {
   #settle;
   #signals;
   #listening = null;
+  /** Rejects the promise of `listen`, until the link is up. */
+  #refuse = null;
   #handover = null;
   /** The last error that was printed. */
   #printed = '';
@@ -48,24 +50,27 @@ export class Link extends EventEmitter {
   listen() {
     if (this.#worker.isStopped) return Promise.reject(new LinkError('closed', 'the link has ended: create another Server'));
     this.#listening ??= new Promise((resolve, reject) => {
-      this.once('up', () => resolve(this));
       this.#refuse = reject;
+      this.once('up', () => {
+        this.#refuse = null;
+        resolve(this);
+      });
       if (this.#signals) for (const signal of SIGNALS) process.on(signal, this.#onSignal);
       this.#worker.start();
     });
     return this.#listening;
   }
 
-  #refuse = null;
-
   #failed(error) {
     if (this.#worker.isStopped) return undefined;
+    const isReported = error.isFinal && this.#refuse !== null;
     if (error.isFinal) {
       this.#worker.leave(null);
       this.#ignoreSignals();
       this.#refuse?.(error);
     }
     if (this.listenerCount('error') > 0) return this.emit('error', error);
+    if (isReported) return undefined;
     // Attempts repeat: the same line isn't printed again until the link has been up.
     if (error.message !== this.#printed) console.error(`stentor: ${error.message}`);
     this.#printed = error.message;
