@@ -19,8 +19,7 @@ const RECENT_MAX = 200;
 const SILENT = { reason: 'the server is silent' };
 const ignore = () => {};
 /** Opens the hub of a group. Returns how to close it. */
-export function openHub({ name: groupName, channel: newChannel, open: openCarrier, locks, options, members: own }) {
-  const id = `${Math.random()}`;
+export function openHub({ hub: id, name: groupName, channel: newChannel, open: openCarrier, locks, options, members: own }) {
   const channel = newChannel();
   const closing = new AbortController();
   const members = new Set();

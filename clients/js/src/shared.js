@@ -56,8 +56,8 @@ function newGroup(name, open, options, BroadcastChannel, locks) {
     /** The members of this tab. */
     members: new Set(),
 
-    /** Whether this tab leads. */
-    get leads() { return !!closeHub; },
+    /** The number of this tab's hub, if it leads. */
+    hub: undefined,
 
     join(id) {
       clearTimeout(timer);
@@ -76,7 +76,7 @@ function newGroup(name, open, options, BroadcastChannel, locks) {
       clearTimeout(timer);
       stop?.();
       closeHub?.();
-      stop = closeHub = undefined;
+      stop = closeHub = group.hub = undefined;
     },
 
     /** Waits for the lock, or steals it. */
@@ -90,6 +90,7 @@ function newGroup(name, open, options, BroadcastChannel, locks) {
       };
       locks.request(name, steal ? { steal } : { signal: waiting.signal }, () => {
         if (stop !== own) return undefined;
+        group.hub = `${Math.random()}`;
         closeHub = openHub(group);
         return new Promise((resolve) => { release = resolve; });
       // Another tab has stolen the lock.
@@ -161,8 +162,10 @@ function member(group, link, token) {
       else if (hub !== who) end({ code: 1001, reason: 'another tab has the connection now' });
     },
     accepted: (who) => {
+      if (hub !== undefined) return on.leads(who);
       hub = who;
       for (const [name, args] of queue.splice(0)) request(name, args);
+      return undefined;
     },
     refused: () => {
       part();
@@ -202,7 +205,7 @@ function member(group, link, token) {
   };
 
   const timer = setInterval(() => {
-    if (group.leads) return;
+    if (hub !== undefined && hub === group.hub) return;
     looks += 1;
     if (looks > 1) post('look');
     if (looks > LOOKS_MAX) setTimeout(() => !isClosed && looks > LOOKS_MAX && group.lead(true), Math.random() * STEAL_MS);
