@@ -68,10 +68,8 @@ pub(super) fn run_socket(
     let Machine::WebSocket(socket) = &mut conn.machine else { return Ran::NotASocket };
     let dispatches = protocols.ex.dispatches();
     let Protocols { ex, ws, clients, .. } = protocols;
-    let flow = ex.asking(id, |ex| {
-        let mut cx = SocketContext { ex, clients, conn: id, session: conn.session };
-        run(socket, &mut cx, ws, &mut conns.cork)
-    });
+    let mut cx = SocketContext { ex, clients, conn: id, session: conn.session };
+    let flow = run(socket, &mut cx, ws, &mut conns.cork);
     // Most messages are whole, and their answers are sent at once. Without this shortcut, an echo takes 9 % more
     // instructions.
     let is_usual = flow == Flow::Continue
@@ -156,11 +154,9 @@ pub(super) fn run_http(
     let dispatches = protocols.ex.dispatches();
     let conn = *id;
     let Protocols { ex, clients, departed, .. } = protocols;
-    let flow = ex.asking(conn, |ex| {
-        let departed = &|sid| departed.core_of(sid);
-        let mut cx = HttpContext { ex, clients, departed, conn, session, slot: &mut slot };
-        run(&mut connection.http, &mut cx, &mut conns.cork)
-    });
+    let departed = &|sid| departed.core_of(sid);
+    let mut cx = HttpContext { ex, clients, departed, conn, session, slot: &mut slot };
+    let flow = run(&mut connection.http, &mut cx, &mut conns.cork);
     let upgraded = connection.http.take_upgraded();
     conns.table.set_slot(index, slot);
     if protocols.ex.is_waiting(conn) {

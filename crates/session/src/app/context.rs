@@ -17,6 +17,7 @@ use crate::tracked::Tracked;
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
+use stentor_frame::ConnId;
 use stentor_hub::{CoreId, Disconnect, Emit, Hub, KeyRule, Policy, Room, SessionId, SubscribeError, Topic};
 use stentor_wire::http1::Request;
 
@@ -106,8 +107,8 @@ pub struct HandlerScope<'a> {
     pub client: Option<&'a str>,
     /// The service by which the client connected.
     pub service: Service,
-    /// `true` if the client's message can wait for a decision.
-    pub waits: bool,
+    /// The connection that waits for decisions about the client's message. `None` if the message can't wait.
+    pub asker: Option<ConnId>,
 }
 
 impl Default for HandlerScope<'_> {
@@ -120,7 +121,7 @@ impl Default for HandlerScope<'_> {
             pending: None,
             client: None,
             service: Service::default(),
-            waits: false,
+            asker: None,
         }
     }
 }

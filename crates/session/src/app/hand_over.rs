@@ -96,7 +96,7 @@ impl Context<'_> {
         let identity = self.questions.identities.get(session).cloned();
         let source = self.hub.source(session).map(|(source, _)| source);
         let address = source.map(network_of);
-        self.questions.ask_application(self.core.now, |events, asking| {
+        self.questions.ask_application(self.core.now, self.scope.asker, |events, asking| {
             events.handle(&ClientEvent {
                 asking,
                 session: id,

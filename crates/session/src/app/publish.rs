@@ -35,10 +35,9 @@ impl Publish {
             return Ok(true);
         }
         let source = publisher.map(|session| ctx.hub.source(session).map_or(0, |(source, _)| source));
-        let ticket = match publisher {
-            Some(_) if ctx.scope.waits => ctx.questions.expect(ctx.core.now).map_err(Refused::Denied)?,
-            _ => None,
-        };
+        let asker = ctx.scope.asker.filter(|_| publisher.is_some());
+        let ticket = asker.map(|conn| ctx.questions.expect(ctx.core.now, conn));
+        let ticket = ticket.transpose().map_err(Refused::Denied)?;
         ctx.outlet.submit(&self.room, content, &self.how, &[], (ticket, source));
         if ticket.is_some() { Err(Refused::Pending) } else { Ok(true) }
     }

@@ -5,7 +5,7 @@
 //! messages with the question ([`kept`]), requests and CONNECTs by their machines. So each handler runs once.
 //!
 //! ```text
-//!  handled ── Pending ──► waits ── decided, or the deadline ──► continues ──► answers forgotten
+//!  handled ── Pending ──► waits ── decided, or the deadline ──► continues with the decision
 //!                           └──── the connection ends ──► cancelled and forgotten
 //! ```
 //!
@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
-use stentor_hub::{Key, Room, SessionId, SubscribeOptions, Topic};
+use stentor_hub::{Key, Room, SessionId, SubscribeOptions};
 
 /// The denial if the engine didn't report in time whether it has stored a message.
 const OUTCOME_UNKNOWN: Denial = Denial {
@@ -70,13 +70,9 @@ pub enum Refused {
 }
 
 /// The subject of a question, for the time after the call.
-#[derive(PartialEq, Eq)]
 enum Asked {
-    Connect(Box<str>),
-    Subscribe(Topic),
-    Publish(Room),
-    Presence(Topic),
-    History(Topic),
+    /// Whether the client may connect, subscribe, publish, or read.
+    Permission { is_subscription: bool },
     /// Whether the engine stores a message to a room that it orders.
     Submit,
     /// Whether this node knows the end of a room's history.
@@ -85,33 +81,10 @@ enum Asked {
     Socket(Box<SocketName>),
     /// The reply of the application behind the server to an event.
     Event,
-    /// The identity of a client, which presented the token with this digest.
-    Identity(u64),
+    /// The identity of a client.
+    Identity,
     /// Whether the worker of a session takes further messages, or has handled the last ones.
     Worker,
-}
-
-impl Asked {
-    fn of(access: Access<'_>) -> Self {
-        match access {
-            Access::Connect { namespace } => Self::Connect(namespace.into()),
-            Access::Subscribe(topic) => Self::Subscribe(topic.clone()),
-            Access::Publish(room) => Self::Publish(room.clone()),
-            Access::Presence(topic) => Self::Presence(topic.clone()),
-            Access::History(topic) => Self::History(topic.clone()),
-        }
-    }
-
-    fn is(&self, access: Access<'_>) -> bool {
-        match (self, access) {
-            (Self::Connect(asked), Access::Connect { namespace }) => **asked == *namespace,
-            (Self::Subscribe(asked), Access::Subscribe(topic))
-            | (Self::Presence(asked), Access::Presence(topic))
-            | (Self::History(asked), Access::History(topic)) => asked == topic,
-            (Self::Publish(asked), Access::Publish(room)) => asked == room,
-            _ => false,
-        }
-    }
 }
 
 /// A question that waits for its answer.
@@ -162,8 +135,6 @@ pub(crate) struct Questions {
     /// `true` if there is an authorizer, an authenticator or an application to ask.
     is_on: bool,
     tickets: Tickets,
-    /// The connection whose input is being handled.
-    asker: Option<ConnId>,
     /// The connection that asked each open question.
     open: BTreeMap<u64, ConnId>,
     /// Deadlines of questions, answered or not, earliest first.
@@ -201,7 +172,6 @@ impl Questions {
             events,
             identities,
             tickets,
-            asker: None,
             open: BTreeMap::new(),
             deadlines: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -223,23 +193,17 @@ impl Questions {
         (self.open_max, self.timeout) = (open_max, timeout);
     }
 
-    /// Sets the connection whose input is handled from now on. `None` if there is none.
-    #[inline]
-    pub(crate) fn set_asker(&mut self, conn: Option<ConnId>) {
-        self.asker = conn;
-    }
-
     /// Decides whether a session's client may perform an action. All permissions of clients are decided here, or in
-    /// [`Self::authorize_connect`]. `waits` is `true` if the client's message or request can wait for the answer. `decided` is
-    /// the decision for which it waited before, if any.
+    /// [`Self::authorize_connect`]. `asker` is the connection that can wait for the answer. `decided` is the decision for which
+    /// it waited before, if any.
     #[inline]
     pub(crate) fn authorize(
         &mut self,
         now: Instant,
+        asker: Option<ConnId>,
         session: SessionId,
         client: impl FnOnce() -> (PublicId, u64),
         access: Access<'_>,
-        waits: bool,
         decided: Option<Decided>,
     ) -> Result<(), Refused> {
         if let Some(decided) = decided.filter(|decided| decided.is_current) {
@@ -249,7 +213,6 @@ impl Questions {
             return Ok(());
         }
         let identity = self.identities.get(session).cloned();
-        let asker = self.asker.filter(|_| waits);
         self.ask(now, asker, identity.as_deref(), Some(client()), access)?;
         if identity.is_some_and(|identity| identity.authorizer.is_cacheable(access)) {
             self.identities.allow(session, access);
@@ -257,10 +220,11 @@ impl Questions {
         Ok(())
     }
 
-    /// Decides whether a client may connect to a namespace. `decided` is the decision for which the client waited, if any.
+    /// Decides whether a client may connect to a namespace. `decided` is the decision for which the connection waited, if any.
     pub(crate) fn authorize_connect(
         &mut self,
         now: Instant,
+        conn: ConnId,
         identity: Option<&Identity>,
         namespace: &str,
         decided: Option<Decided>,
@@ -271,7 +235,7 @@ impl Questions {
         if let Some(decided) = decided.filter(|decided| decided.is_current) {
             return decided.answer.map_err(Refused::Denied);
         }
-        self.ask(now, self.asker, identity, None, Access::Connect { namespace })
+        self.ask(now, Some(conn), identity, None, Access::Connect { namespace })
     }
 
     fn ask(
@@ -282,9 +246,6 @@ impl Questions {
         client: Option<(PublicId, u64)>,
         access: Access<'_>,
     ) -> Result<(), Refused> {
-        if let Some(answer) = self.answer_of(asker, |asked| asked.is(access)) {
-            return answer.map(|_| ());
-        }
         let number = self.tickets.draw();
         let asking = self.tickets.asking(number);
         let (session, source) = (client.map(|(id, _)| id), client.map_or(0, |(_, source)| source));
@@ -294,7 +255,8 @@ impl Questions {
             Decision::Pending => {}
         }
         let authorizer = self.authorizer_of(identity).cloned();
-        self.wait(now, asker, source, Asked::of(access), number, authorizer)
+        let is_subscription = matches!(access, Access::Subscribe(_) | Access::Presence(_));
+        self.wait(now, asker, source, Asked::Permission { is_subscription }, number, authorizer)
     }
 
     fn authorizer_of<'a>(&'a self, identity: Option<&'a Identity>) -> Option<&'a Arc<dyn Authorizer>> {
@@ -338,16 +300,18 @@ impl Questions {
         self.events.as_ref()
     }
 
-    /// Passes the current event to the application behind the server, by calling `hand_over`. The reply arrives later.
+    /// Passes an event of a client to the application behind the server, by calling `hand_over`. `asker` is the connection that
+    /// can wait for the reply.
     ///
     /// # Errors
     /// The event isn't passed on, so no reply will arrive.
     pub(crate) fn ask_application(
         &mut self,
         now: Instant,
+        asker: Option<ConnId>,
         hand_over: impl FnOnce(&dyn EventSink, Asking<'_>) -> Result<(), Denial>,
     ) -> Result<(), Denial> {
-        let (Some(conn), Some(events)) = (self.asker, self.events.clone()) else {
+        let (Some(conn), Some(events)) = (asker, self.events.clone()) else {
             return Err(Denial::UNAVAILABLE);
         };
         if !self.make_room(None) {
@@ -396,14 +360,13 @@ impl Questions {
         self.add(conn, asked, number, authorizer);
     }
 
-    /// Makes the current connection, and all other connections of its client, wait until [`Self::decide`] is called with the
-    /// returned number. Unlike other questions, this one has no deadline. `None` if no connection can wait.
-    pub(crate) fn wait_for_worker(&mut self, client: ClientId) -> Option<u64> {
-        let conn = self.asker?;
+    /// Makes a connection, and all other connections of its client, wait until [`Self::decide`] is called with the returned
+    /// number. Unlike other questions, this one has no deadline.
+    pub(crate) fn wait_for_worker(&mut self, conn: ConnId, client: ClientId) -> u64 {
         let number = self.tickets.draw();
         self.add(conn, Asked::Worker, number, None);
-        self.hold_client(client);
-        Some(number)
+        self.hold_client(conn, client);
+        number
     }
 
     fn add(&mut self, conn: ConnId, asked: Asked, number: u64, authorizer: Option<Arc<dyn Authorizer>>) {
@@ -428,36 +391,25 @@ impl Questions {
         self.open.len() + self.reviews.open.len()
     }
 
-    /// Whether the connection whose input is being handled waits for an answer.
-    #[inline]
-    pub(crate) fn awaits_decision(&self) -> bool {
-        !self.waiting.is_empty() && self.asker.is_some_and(|conn| self.is_waiting(conn))
-    }
-
     /// Whether a connection waits for a decision.
     #[inline]
     pub(crate) fn is_waiting(&self, conn: ConnId) -> bool {
         !self.waiting.is_empty() && self.waiting.get(&conn).is_some_and(Waiting::is_open)
     }
 
-    /// Ends the handling of a request or CONNECT. Removes its answers if all had arrived.
-    #[inline]
-    pub(crate) fn finish_handling(&mut self) {
-        if !self.waiting.is_empty()
-            && let Some(conn) = self.asker
-            && !self.is_waiting(conn)
-        {
-            self.forget(conn);
-        }
-    }
-
-    /// Keeps feeds, to which a session is subscribed when all answers have arrived. Until then, other connections of
-    /// `client` wait.
-    pub(crate) fn keep_feeds(&mut self, session: SessionId, feeds: Feeds, client: Option<ClientId>) {
-        if let Some(waiting) = self.asker.and_then(|conn| self.waiting.get_mut(&conn)) {
+    /// Keeps feeds with a connection, to which a session is subscribed when all answers have arrived. Until then, other
+    /// connections of `client` wait.
+    pub(crate) fn keep_feeds(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        feeds: Feeds,
+        client: Option<ClientId>,
+    ) {
+        if let Some(waiting) = self.waiting.get_mut(&conn) {
             waiting.feeds = Some((session, feeds));
         }
-        client.into_iter().for_each(|client| self.hold_client(client));
+        client.into_iter().for_each(|client| self.hold_client(conn, client));
     }
 
     /// Takes the feeds that wait on a connection.
@@ -465,9 +417,8 @@ impl Questions {
         self.waiting.get_mut(&conn)?.feeds.take()
     }
 
-    /// Records that messages of a client wait on the current connection.
-    pub(crate) fn hold_client(&mut self, client: ClientId) {
-        let Some(conn) = self.asker else { return };
+    /// Records that messages of a client wait on a connection.
+    pub(crate) fn hold_client(&mut self, conn: ConnId, client: ClientId) {
         if let Some(waiting) = self.waiting.get_mut(&conn) {
             waiting.client = Some(client);
             self.clients.entry(client).or_insert(conn);
@@ -479,16 +430,14 @@ impl Questions {
         self.waiting.get(&conn)?.client
     }
 
-    /// Whether earlier messages of a client wait on another connection. If so, the current connection waits for that one.
+    /// Whether earlier messages of a client wait on another connection than `conn`. If so, `conn` waits for that one.
     #[inline]
-    pub(crate) fn waits_for_earlier(&mut self, client: ClientId) -> bool {
-        !self.clients.is_empty() && self.follow(client)
+    pub(crate) fn waits_for_earlier(&mut self, conn: ConnId, client: ClientId) -> bool {
+        !self.clients.is_empty() && self.follow(conn, client)
     }
 
-    fn follow(&mut self, client: ClientId) -> bool {
-        let (Some(conn), Some(first)) = (self.asker, self.clients.get(&client).copied()) else {
-            return false;
-        };
+    fn follow(&mut self, conn: ConnId, client: ClientId) -> bool {
+        let Some(first) = self.clients.get(&client).copied() else { return false };
         if conn == first {
             return false;
         }

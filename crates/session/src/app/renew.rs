@@ -27,7 +27,7 @@ impl Steps for RenewToken {
         let client = ClientFacts { protocol: "message", namespace, ..ClientFacts::default() };
         let credentials = Credentials { token: Some(&self.token), client };
         let now = ctx.core.now;
-        let identity = ctx.questions.identify(now, &credentials, decided, ctx.budget)?;
+        let identity = ctx.questions.identify(now, ctx.scope.asker, &credentials, decided, ctx.budget)?;
         let Some(new) = identity else { return Ok(true) };
         let current = ctx.questions.identities.get(session);
         let is_newer = match current.filter(|current| current.principal.is_some()) {

@@ -35,24 +35,23 @@ pub(crate) fn resume(ex: &mut Executor, clients: &mut Clients, conn: ConnId) -> 
         let namespace = client.filter(|_| encoding.envelope() == Envelope::SocketIo);
         let namespace = namespace.and_then(|client| client.namespace_of(session));
         let session = Some(session);
-        let scope = HandlerScope { session, encoding, namespace, waits: true, ..HandlerScope::default() };
+        let scope =
+            HandlerScope { session, encoding, namespace, asker: Some(conn), ..HandlerScope::default() };
         let mut out = Vec::new();
-        ex.asking(conn, |ex| ex.call_app(scope, &mut out, |_, ctx| (kept.resume)(ctx, decided)));
+        ex.call_app(scope, &mut out, |_, ctx| (kept.resume)(ctx, decided));
         if !out.is_empty() {
             ex.push(Effect::Session(kept.session, ToSession::Write(out)));
         }
     }
     if let Some((session, feeds)) = ex.questions.take_feeds(conn) {
-        ex.asking(conn, |ex| {
-            ex.subscribe_feeds(session, feeds);
-            ex.questions.finish_handling();
-        });
+        let decided = ex.questions.take_decided(conn);
+        ex.resume_feeds(conn, session, feeds, decided);
     }
     if !ex.questions.is_waiting(conn)
         && let Some(client) = ex.questions.client_held_by(conn).and_then(|id| clients.get_mut(id))
     {
         let decided = ex.questions.take_decided(conn);
-        ex.asking(conn, |ex| client.handle_decided(ex, decided));
+        client.handle_decided(ex, conn, decided);
     }
     !ex.questions.is_waiting(conn)
 }

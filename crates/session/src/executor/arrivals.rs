@@ -15,6 +15,7 @@ use crate::ports::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use stentor_frame::ConnId;
 use stentor_hub::{Body, Key, MissedMessage, Position, Room, SessionId, Topic};
 
 /// A socket that is moving to this core.
@@ -54,13 +55,14 @@ pub(super) fn last_of(offset: Option<&str>) -> Option<Option<u64>> {
 }
 
 impl Executor {
-    /// Looks on other nodes for a socket that this core doesn't have. Returns the number of the question if the socket has
+    /// Looks on other nodes for a socket that this core doesn't have, for a client on the connection `conn`. Returns the number of the question if the socket has
     /// arrived, `None` if it can't be found. `decided` is the decision for which the client waited, if any.
     ///
     /// # Errors
     /// The answer is pending.
     pub(crate) fn find_socket(
         &mut self,
+        conn: ConnId,
         pid: Sid,
         offset: Option<&str>,
         namespace: &str,
@@ -70,7 +72,7 @@ impl Executor {
         let (Some(broker), None) = (outlet.broker(), recovery.slot_of(pid)) else { return Ok(None) };
         let Some(last) = last_of(offset) else { return Ok(None) };
         let name = SocketName { pid: Pid(pid), namespace: namespace.into(), last };
-        questions.find_socket(context.now, name, decided, |question| broker.find_socket(question))
+        questions.find_socket(context.now, conn, name, decided, |question| broker.find_socket(question))
     }
 
     /// Announces a socket that a connection waits for: the socket joins its rooms with a session of its own. Returns

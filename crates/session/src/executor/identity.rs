@@ -7,6 +7,7 @@ use crate::http_date::HttpDate;
 use crate::limits::LimitReached;
 use crate::ports::{Credentials, Denial, Identity, MovingSubscription, Principal};
 use std::sync::Arc;
+use stentor_frame::ConnId;
 use stentor_hub::{Notice, Policy, SessionId, Topic};
 
 impl Executor {
@@ -20,17 +21,18 @@ impl Executor {
         self.clock.date(self.context.now)
     }
 
-    /// Verifies the identity of a client. Returns `None` if clients have no identities. `decided` is the decision for which
-    /// the client waited, if any.
+    /// Verifies the identity of a client on the connection `conn`. Returns `None` if clients have no identities. `decided` is
+    /// the decision for which the connection waited, if any.
     ///
     /// # Errors
     /// The token is refused, or the decision is pending.
     pub(crate) fn identify(
         &mut self,
+        conn: ConnId,
         credentials: &Credentials<'_>,
         decided: Option<Decided>,
     ) -> Result<Option<Arc<Identity>>, Refused> {
-        self.questions.identify(self.context.now, credentials, decided, &mut self.budget)
+        self.questions.identify(self.context.now, Some(conn), credentials, decided, &mut self.budget)
     }
 
     /// Sets the identity of a session, or replaces it by a newer identity.

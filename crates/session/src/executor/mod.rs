@@ -341,13 +341,14 @@ impl Executor {
         self.hub.set_format(session, encoding.into());
     }
 
-    /// Subscribes a session of this core at its client's request, if the client may subscribe. `decided` is the decision for
-    /// which the request waited, if any.
+    /// Subscribes a session of this core at its client's request on the connection `conn`, if the client may subscribe.
+    /// `decided` is the decision for which the connection waited, if any.
     ///
     /// # Errors
     /// The client isn't allowed to subscribe, or a limit is reached.
     pub(crate) fn subscribe(
         &mut self,
+        conn: ConnId,
         session: SessionId,
         topic: &Topic,
         options: impl Into<SubscribeOptions>,
@@ -356,7 +357,7 @@ impl Executor {
     ) -> Result<(), NotSubscribed> {
         let Self { questions, context, hub, recovery, .. } = self;
         let client = || asking(hub, recovery, context, session);
-        questions.authorize(context.now, session, client, Access::Subscribe(topic), true, decided)?;
+        questions.authorize(context.now, Some(conn), session, client, Access::Subscribe(topic), decided)?;
         hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
         questions.identities.grant(session, topic);
         Ok(())
@@ -368,11 +369,12 @@ impl Executor {
     /// The connection is refused, or the decision is pending.
     pub(crate) fn authorize_connect(
         &mut self,
+        conn: ConnId,
         identity: Option<&Identity>,
         namespace: &str,
         decided: Option<Decided>,
     ) -> Result<(), Refused> {
-        self.questions.authorize_connect(self.context.now, identity, namespace, decided)
+        self.questions.authorize_connect(self.context.now, conn, identity, namespace, decided)
     }
 
     /// Prepares the rooms of a namespace that a client with this identity joins when it has connected.
@@ -381,26 +383,40 @@ impl Executor {
     /// The end of a room's history isn't known yet.
     pub(crate) fn prepare_rooms(
         &mut self,
+        conn: ConnId,
         identity: Option<&Identity>,
         namespace: &str,
     ) -> Result<(), Refused> {
         let now = self.context.now;
         let rooms = identity.into_iter().flat_map(|identity| identity.join.iter());
         let prepared = rooms.filter(|room| room.namespace() == namespace);
-        let prepared = prepared.map(|room| self.questions.prepare(now, &mut self.hub, room).map(|_| ()));
+        let prepared =
+            prepared.map(|room| self.questions.prepare(now, Some(conn), &mut self.hub, room).map(|_| ()));
         // Prepares all rooms at the same time, not one after the other.
         prepared.fold(Ok(()), Result::and)
     }
 
-    /// Subscribes a session to the feeds of its first request. Closes the session if a subscription is refused. If a
-    /// decision is pending, the session is subscribed later, and its client's messages wait.
-    pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { mut keys, options }: Feeds) {
+    /// Subscribes a session to the feeds of its first request, which `conn` carried. Closes the session if a subscription is
+    /// refused. If a decision is pending, the session is subscribed later, and its client's messages wait.
+    pub(crate) fn subscribe_feeds(&mut self, conn: ConnId, session: SessionId, feeds: Feeds) {
+        self.resume_feeds(conn, session, feeds, Vec::new());
+    }
+
+    /// Like [`Self::subscribe_feeds`], for feeds that waited for these decisions.
+    pub(crate) fn resume_feeds(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        Feeds { mut keys, options }: Feeds,
+        decided: Vec<Decided>,
+    ) {
+        let mut decided = decided.into_iter();
         let mut refused = None;
         keys.retain(|key| {
             if refused.is_some() {
                 return false;
             }
-            match self.subscribe(session, &Topic::Feed(key.clone()), options, None, None) {
+            match self.subscribe(conn, session, &Topic::Feed(key.clone()), options, None, decided.next()) {
                 Ok(()) => false,
                 Err(NotSubscribed::Pending) => true,
                 Err(error) => {
@@ -413,7 +429,7 @@ impl Executor {
             self.close(session, disconnect_for(&error));
         } else if !keys.is_empty() {
             let client = self.owner_of(session).and_then(Owner::client);
-            self.questions.keep_feeds(session, Feeds { keys, options }, client);
+            self.questions.keep_feeds(conn, session, Feeds { keys, options }, client);
         }
     }
 

@@ -3,7 +3,6 @@
 use super::Executor;
 use crate::encode::Encoding;
 use crate::identity::Owner;
-use stentor_frame::ConnId;
 use stentor_hub::SessionId;
 
 impl Executor {
@@ -30,16 +29,6 @@ impl Executor {
     #[inline]
     pub fn owner_of_tag(&self, tag: u64) -> Option<Owner> {
         self.recovery.owner(tag)
-    }
-
-    /// Runs `handle`, which handles input of a connection. The connection waits for the answers to questions that `handle`
-    /// asks.
-    #[inline]
-    pub fn asking<R>(&mut self, conn: ConnId, handle: impl FnOnce(&mut Self) -> R) -> R {
-        self.questions.set_asker(Some(conn));
-        let result = handle(self);
-        self.questions.set_asker(None);
-        result
     }
 
     /// Counts a new session towards the limits of its address.

@@ -230,8 +230,8 @@ pub trait Client {
         out: &mut Vec<u8>,
     ) -> Flow;
 
-    /// Continues with the client's packet that waited for these decisions.
-    fn handle_decided(&mut self, _ex: &mut Executor, _decided: Vec<Decided>) {}
+    /// Continues with the client's packet on a connection that waited for these decisions.
+    fn handle_decided(&mut self, _ex: &mut Executor, _conn: ConnId, _decided: Vec<Decided>) {}
 
     /// The time of the next timeout.
     fn poll_timeout(&self) -> Millis;

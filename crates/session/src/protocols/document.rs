@@ -275,7 +275,7 @@ fn subscribe(
     let session = cx.ex.open_session(Encoding::DOCUMENT, cx.owner(Service::default()), cx.source);
     cx.ex.set_identity(session, identity.clone());
     let topic = Topic::Feed(key.clone());
-    let Err(error) = cx.ex.subscribe(session, &topic, Policy::Latest, None, decided) else {
+    let Err(error) = cx.ex.subscribe(cx.conn, session, &topic, Policy::Latest, None, decided) else {
         *cx.session = Some(session);
         return RequestOutcome::Waiting(Box::new(awaited));
     };

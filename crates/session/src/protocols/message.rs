@@ -26,7 +26,7 @@ pub(super) fn open(ex: &mut Executor, scope: HandlerScope<'_>, out: &mut Vec<u8>
     }
 }
 
-/// Passes a message to the application.
+/// Passes a message to the application. The connection `scope.asker` waits for decisions about the message.
 #[inline(always)] // As `Executor::call_app`.
 pub(crate) fn deliver(
     ex: &mut Executor,
@@ -36,7 +36,6 @@ pub(crate) fn deliver(
 ) -> Flow {
     let Some(session) = scope.session else { return Flow::Stop };
     let asked = ex.effects.mark();
-    let scope = HandlerScope { waits: true, ..scope };
     ex.call_app(scope, out, |app, ctx| app.message(ctx, session, message));
     after_handler(ex, asked, session)
 }

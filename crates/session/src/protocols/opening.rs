@@ -95,7 +95,7 @@ impl Opening {
             self.check_again(cx).map_err(Refused::Denied)?;
         }
         if self.next == Step::Authorize {
-            match cx.ex.authorize_connect(self.identity.as_deref(), "/", decided.next()) {
+            match cx.ex.authorize_connect(cx.conn, self.identity.as_deref(), "/", decided.next()) {
                 Ok(()) => self.next = Step::Prepare,
                 Err(Refused::Pending) => return Err(Refused::Pending),
                 Err(Refused::Denied(denial)) => {
@@ -108,7 +108,7 @@ impl Opening {
             // The client is admitted even if a room couldn't be prepared in time.
             let has_waited = decided.by_ref().count() > 0;
             if !has_waited {
-                cx.ex.prepare_rooms(self.identity.as_deref(), "/")?;
+                cx.ex.prepare_rooms(cx.conn, self.identity.as_deref(), "/")?;
             }
             self.next = Step::Ask;
         }

@@ -374,7 +374,7 @@ impl Opening {
             let decided = decided
                 .as_mut()
                 .and_then(|decided| if *waits { decided.next() } else { Some(Decided::granted(is_current)) });
-            let subscribed = cx.ex.subscribe(session, &topic, self.subscription, *seen, decided);
+            let subscribed = cx.ex.subscribe(cx.conn, session, &topic, self.subscription, *seen, decided);
             *waits = matches!(subscribed, Err(NotSubscribed::Pending));
             let (status, why) = match subscribed {
                 Ok(()) | Err(NotSubscribed::Pending) => continue,

@@ -121,7 +121,7 @@ impl<'a> RequestContext<'a> {
         }
         let token = self.token().map_err(Refused::Denied)?;
         let credentials = Credentials { token: token.as_deref(), client: self.facts(protocol) };
-        let identity = self.ex.identify(&credentials, decided)?;
+        let identity = self.ex.identify(self.conn, &credentials, decided)?;
         self.check_user(protocol, identity.as_deref()).map_err(Refused::Denied)?;
         Ok(identity)
     }
@@ -178,7 +178,7 @@ impl<'a> RequestContext<'a> {
             return Ok(());
         }
         let credentials = Credentials { token: Some(&token), client: self.facts(protocol) };
-        let Some(new) = self.ex.identify(&credentials, decided)? else { return Ok(()) };
+        let Some(new) = self.ex.identify(self.conn, &credentials, decided)? else { return Ok(()) };
         let identities = &mut self.ex.questions.identities;
         let of_handshake = identities.client(id).and_then(|client| client.identity.clone());
         // In other namespaces, a hook may have assigned another identity.

@@ -100,7 +100,7 @@ fn open(
         message::open(cx.ex, scope_of(session, encoding, service, Some(cx.request)), cx.out);
         cx.ex.join_rooms(session, "/");
     }
-    cx.ex.subscribe_feeds(session, feeds);
+    cx.ex.subscribe_feeds(cx.conn, session, feeds);
     *cx.session = Some(session);
     RequestOutcome::Upgraded(Upgraded { client: None, profile, encoding, deflate: accepted.deflate })
 }

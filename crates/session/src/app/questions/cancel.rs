@@ -11,7 +11,7 @@ use stentor_hub::SessionId;
 impl Deferred {
     /// The number of the question. `None` if it is answered, or isn't about a subscription.
     fn open_subscription(&self) -> Option<u64> {
-        let is_subscription = matches!(self.asked, Asked::Subscribe(_) | Asked::Presence(_));
+        let is_subscription = matches!(self.asked, Asked::Permission { is_subscription: true });
         (is_subscription && self.answer.is_none()).then_some(self.number)
     }
 }
@@ -22,7 +22,7 @@ impl Questions {
         let ticket = self.tickets.of(number);
         if let Some(authorizer) = authorizer {
             authorizer.cancel(ticket);
-        } else if let (Asked::Identity(_), Some(authenticator)) = (asked, self.identities.authenticator()) {
+        } else if let (Asked::Identity, Some(authenticator)) = (asked, self.identities.authenticator()) {
             authenticator.cancel(ticket);
         }
     }

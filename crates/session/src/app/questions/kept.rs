@@ -110,9 +110,10 @@ impl Context<'_> {
                 answer(ctx, session, result.map(|_| ()));
             }
         };
-        self.questions.keep(Kept { session, resume: Box::new(resume), bytes });
+        let Some(conn) = self.scope.asker else { return };
+        self.questions.keep(conn, Kept { session, resume: Box::new(resume), bytes });
         let owner = self.hub.tag(session).and_then(|tag| self.recovery.owner(tag));
-        owner.and_then(Owner::client).into_iter().for_each(|client| self.questions.hold_client(client));
+        owner.and_then(Owner::client).into_iter().for_each(|client| self.questions.hold_client(conn, client));
     }
 
     /// Decides whether a session's client may perform an action. `decided` is the decision for which the message waited, if
@@ -125,7 +126,7 @@ impl Context<'_> {
     ) -> Result<(), Refused> {
         let (core, hub, recovery) = (self.core, &*self.hub, self.recovery);
         let client = || crate::app::asking(hub, recovery, core, session);
-        self.questions.authorize(core.now, session, client, access, self.scope.waits, decided)
+        self.questions.authorize(core.now, self.scope.asker, session, client, access, decided)
     }
 }
 
@@ -150,9 +151,9 @@ impl Deferred {
 }
 
 impl Questions {
-    /// Keeps the rest of the current message with its last question.
-    fn keep(&mut self, kept: Kept) {
-        let waiting = self.asker.and_then(|conn| self.waiting.get_mut(&conn));
+    /// Keeps the rest of a message with the last question of its connection.
+    fn keep(&mut self, conn: ConnId, kept: Kept) {
+        let waiting = self.waiting.get_mut(&conn);
         if let Some(question) = waiting.and_then(|waiting| waiting.questions.last_mut()) {
             self.charge.add(kept.bytes);
             question.kept = Some(kept);
@@ -196,19 +197,18 @@ impl Questions {
         Ok(())
     }
 
-    /// Adds a question for the engine's answer about a message. Returns the question's ticket, or `None` if no connection
-    /// can wait for the answer. The caller keeps the rest of the message.
+    /// Adds a question for the engine's answer about a message, for which a connection waits. Returns the question's ticket. The
+    /// caller keeps the rest of the message.
     ///
     /// # Errors
     /// Too many questions are open.
-    pub(crate) fn expect(&mut self, now: Instant) -> Result<Option<Ticket>, Denial> {
-        let Some(conn) = self.asker else { return Ok(None) };
+    pub(crate) fn expect(&mut self, now: Instant, conn: ConnId) -> Result<Ticket, Denial> {
         if !self.make_room(None) {
             self.unanswered += 1;
             return Err(OUTCOME_UNKNOWN);
         }
         let number = self.tickets.draw();
         self.defer(now, conn, Asked::Submit, number, None);
-        Ok(Some(self.tickets.of(number)))
+        Ok(self.tickets.of(number))
     }
 }

@@ -8,6 +8,7 @@ use crate::app::Context;
 use crate::encode::Encodings;
 use std::collections::BTreeMap;
 use std::time::Instant;
+use stentor_frame::ConnId;
 use stentor_hub::{Hub, Policy, Position, Room, SessionId, SubscribeError, Topic};
 
 /// The rooms of one core that clients wait for.
@@ -37,7 +38,7 @@ impl Preparations {
 }
 
 impl Questions {
-    /// Prepares a room that a client of the current connection joins. Returns `true` if the client will receive all
+    /// Prepares a room that a client joins. `asker` is the connection that can wait for the room. Returns `true` if the client will receive all
     /// messages after its answer, `false` if the engine hasn't answered in time or too many clients wait.
     ///
     /// # Errors
@@ -45,19 +46,13 @@ impl Questions {
     pub(crate) fn prepare(
         &mut self,
         now: Instant,
+        asker: Option<ConnId>,
         hub: &mut Hub<Encodings>,
         room: &Room,
     ) -> Result<bool, Refused> {
-        let asked = Asked::Position(room.clone());
-        if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
-            return match answer {
-                Err(Refused::Pending) => Err(Refused::Pending),
-                answer => Ok(answer.is_ok()),
-            };
-        }
-        let Some(conn) = self.asker.filter(|_| self.has_room()) else {
+        let Some(conn) = asker.filter(|_| self.has_room()) else {
             let is_prepared = self.prepare_now(hub, room);
-            self.unanswered += u64::from(!is_prepared && self.asker.is_some());
+            self.unanswered += u64::from(!is_prepared && asker.is_some());
             return Ok(is_prepared);
         };
         if hub.handle_prepare(room) {
@@ -65,7 +60,7 @@ impl Questions {
         }
         let number = self.tickets.draw();
         self.preparations.waiting.entry(room.clone()).or_default().push(number);
-        self.defer(now, conn, asked, number, None);
+        self.defer(now, conn, Asked::Position(room.clone()), number, None);
         Err(Refused::Pending)
     }
 
@@ -94,7 +89,10 @@ impl Questions {
 impl Context<'_> {
     /// Like [`Questions::prepare`], but a message that can't wait isn't delayed.
     pub(in crate::app) fn prepare(&mut self, room: &Room) -> Result<bool, Refused> {
-        if self.scope.waits { self.questions.prepare(self.core.now, self.hub, room) } else { Ok(true) }
+        match self.scope.asker {
+            Some(conn) => self.questions.prepare(self.core.now, Some(conn), self.hub, room),
+            None => Ok(true),
+        }
     }
 
     /// Makes a session a member of a room after [`Self::prepare`]. If the room isn't prepared, because the engine didn't

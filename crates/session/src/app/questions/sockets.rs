@@ -3,6 +3,7 @@
 use super::{Asked, Decided, Questions, Refused};
 use crate::ports::{SocketName, SocketQuestion};
 use std::time::Instant;
+use stentor_frame::ConnId;
 
 impl Questions {
     /// Looks for a socket on other nodes, by calling `find`. Returns the number of the question if the socket has arrived,
@@ -13,6 +14,7 @@ impl Questions {
     pub(crate) fn find_socket(
         &mut self,
         now: Instant,
+        conn: ConnId,
         name: SocketName,
         decided: Option<Decided>,
         find: impl FnOnce(SocketQuestion) -> bool,
@@ -20,7 +22,6 @@ impl Questions {
         if let Some(decided) = decided {
             return Ok(decided.answer.is_ok().then_some(decided.number));
         }
-        let Some(conn) = self.asker else { return Ok(None) };
         if !self.make_room(None) {
             self.unanswered += 1;
             return Ok(None);

@@ -108,7 +108,7 @@ impl client::Client for Client {
                 ex.end_client(self.state.id, End::Fault);
                 return Flow::Stop;
             };
-            return self.handle_packet(ex, &packet, None, out);
+            return self.handle_packet(ex, conn, &packet, None, out);
         }
         match (&mut self.probe, packet) {
             (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
@@ -133,8 +133,11 @@ impl client::Client for Client {
         }
     }
 
-    fn handle_decided(&mut self, ex: &mut Executor, decided: Vec<Decided>) {
-        let carrier = Carrier::of(&self.state, self.framing(), self.version);
+    fn handle_decided(&mut self, ex: &mut Executor, conn: ConnId, decided: Vec<Decided>) {
+        if let Some(link) = self.link_mut() {
+            return link.handle_decided();
+        }
+        let carrier = Carrier::of(&self.state, conn, self.framing(), self.version);
         let Some(io) = self.socketio_mut() else { return };
         let mut answers = Vec::new();
         io.handle_decided(ex, carrier, decided, &mut answers);

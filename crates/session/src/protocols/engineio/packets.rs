@@ -1,7 +1,7 @@
 //! Packets of a client: input and output.
 
 use super::{ApplicationProtocol, Client, payload};
-use crate::app::Message;
+use crate::app::{HandlerScope, Message};
 use crate::encode::{Encoding, EngineFraming};
 use crate::executor::{Effect, Executor, PollAnswer, ToConnection};
 use crate::identity::{End, Service};
@@ -49,17 +49,18 @@ impl Client {
         }
     }
 
-    /// Handles one packet. Answers are appended to `out`.
+    /// Handles one packet, which arrived on `conn`. Answers are appended to `out`.
     #[inline]
     pub(super) fn handle_packet(
         &mut self,
         ex: &mut Executor,
+        conn: ConnId,
         packet: &Packet<'_>,
         request: Option<&Request<'_>>,
         out: &mut Vec<u8>,
     ) -> Flow {
         match (packet.kind, self.version, packet.data) {
-            (PacketKind::Message, _, data) => return self.handle_message(ex, data, request, out),
+            (PacketKind::Message, _, data) => return self.handle_message(ex, conn, data, request, out),
             (PacketKind::Ping, Version::V3, Data::Text(text)) => {
                 self.framing().packet(out, text.len() + 1, |out| {
                     out.push(PacketKind::Pong.digit());
@@ -88,6 +89,7 @@ impl Client {
     fn handle_message(
         &mut self,
         ex: &mut Executor,
+        conn: ConnId,
         data: Data<'_>,
         request: Option<&Request<'_>>,
         out: &mut Vec<u8>,
@@ -97,7 +99,7 @@ impl Client {
         let (session, envelope) = match &mut self.application {
             ApplicationProtocol::None => return Flow::Stop,
             ApplicationProtocol::SocketIo(io) => {
-                let carrier = socketio::Carrier::of(&self.state, framing, self.version);
+                let carrier = socketio::Carrier::of(&self.state, conn, framing, self.version);
                 let held_before = io.held_bytes();
                 let next = io.handle_message(ex, carrier, data, request, out);
                 if held_before != io.held_bytes() {
@@ -108,7 +110,7 @@ impl Client {
             ApplicationProtocol::Plain { session, envelope } => (*session, *envelope),
             ApplicationProtocol::Link(link) => {
                 let held_before = link.held_bytes();
-                let next = link.handle_message(ex, self.state.id, data);
+                let next = link.handle_message(ex, conn, self.state.id, data);
                 if held_before != link.held_bytes() {
                     self.weigh(ex);
                 }
@@ -121,7 +123,7 @@ impl Client {
         };
         let encoding = Encoding::engine_io(framing, envelope, false);
         let scope = scope_of(session, encoding, Service::default(), request);
-        deliver(ex, scope, message, out)
+        deliver(ex, HandlerScope { asker: Some(conn), ..scope }, message, out)
     }
 
     /// Writes packets to the client outside the handling of its own messages.

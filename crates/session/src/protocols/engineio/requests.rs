@@ -314,7 +314,7 @@ fn open_session(
     (feeds, raw): (Feeds, bool),
     out: &mut Vec<u8>,
 ) {
-    let carrier = Carrier::of(&client.state, client.framing(), client.version);
+    let carrier = Carrier::of(&client.state, cx.conn, client.framing(), client.version);
     let ex = &mut *cx.ex;
     if let ApplicationProtocol::SocketIo(io) = &mut client.application {
         io.set_feeds(feeds);
@@ -332,7 +332,7 @@ fn open_session(
     let scope = scope_of(session, encoding, Service::default(), Some(cx.request));
     message::open(ex, scope, out);
     ex.join_rooms(session, "/");
-    ex.subscribe_feeds(session, feeds);
+    ex.subscribe_feeds(cx.conn, session, feeds);
 }
 
 /// Handles a poll.
@@ -384,7 +384,7 @@ fn packets(
 ) -> Outcome {
     let BufferedRequest { body: buffered_body, done, begun, migrates, .. } = buffered;
     client.state.alive_at = cx.ex.millis();
-    if cx.ex.questions.waits_for_earlier(client.state.id) {
+    if cx.ex.questions.waits_for_earlier(cx.conn, client.state.id) {
         return Outcome::Rest;
     }
     let mut form = None;
@@ -401,7 +401,7 @@ fn packets(
     if begun.is_some() && body.is_empty() {
         // Only the decision about the last packet was missing, or the worker's confirmation.
         let id = client.state.id;
-        if client.link_mut().is_some_and(|link| link.confirm(cx.ex, id)) {
+        if client.link_mut().is_some_and(|link| link.confirm(cx.ex, cx.conn, id)) {
             return Outcome::Rest;
         }
         return posted(cx, client);
@@ -417,7 +417,7 @@ fn packets(
         let ex = &mut *cx.ex;
         ex.budget.count(read - *done);
         *done = read;
-        let waits = ex.questions.awaits_decision();
+        let waits = ex.questions.is_waiting(cx.conn);
         let is_much = (ex.budget.is_used() || ex.budget.published_much()) && decoder.bytes_left() > 0;
         // The request is answered after its last packet, so the rest waits for a later turn or a decision.
         if packets > 0 && (is_much || waits) {
@@ -428,7 +428,7 @@ fn packets(
         ex.budget.count(MESSAGE_BYTES);
         let Ok(packet) = decoder.next_packet() else { return bad_payload(cx, client) };
         let Some(packet) = packet else { break };
-        match client.handle_packet(ex, &packet, Some(cx.request), &mut queue) {
+        match client.handle_packet(ex, cx.conn, &packet, Some(cx.request), &mut queue) {
             Flow::Continue | Flow::Wait | Flow::Yield => {}
             Flow::Stop => break,
             Flow::Migrate(core) => {
@@ -440,7 +440,7 @@ fn packets(
     let ex = &mut *cx.ex;
     if outcome.is_none()
         && let (id, Some(link)) = (client.state.id, client.link_mut())
-        && link.confirm(ex, id)
+        && link.confirm(ex, cx.conn, id)
     {
         // The response waits until the worker has handled the messages.
         outcome = Some(Outcome::Rest);

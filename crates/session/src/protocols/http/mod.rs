@@ -331,7 +331,7 @@ impl Http {
         let (mut at, mut flow) = (0, Flow::Continue);
         while flow == Flow::Continue {
             let is_much = cx.ex.budget.is_used() || out.len() > replies_bytes_max;
-            if answered.is_none() && (is_much || cx.ex.questions.awaits_decision()) && at < input.len() {
+            if answered.is_none() && (is_much || cx.ex.questions.is_waiting(cx.conn)) && at < input.len() {
                 self.stalled = true;
                 break;
             }

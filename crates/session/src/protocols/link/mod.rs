@@ -134,10 +134,14 @@ impl Link {
     }
 
     /// Handles a message of the client. If the worker or the link takes no further one, the connection then waits.
-    pub(crate) fn handle_message(&mut self, ex: &mut Executor, client: ClientId, data: Data<'_>) -> Flow {
-        if self.input.waits.take().is_some() {
-            ex.questions.finish_handling();
-        }
+    pub(crate) fn handle_message(
+        &mut self,
+        ex: &mut Executor,
+        conn: ConnId,
+        client: ClientId,
+        data: Data<'_>,
+    ) -> Flow {
+        self.input.waits = None;
         let limits = (ex.options().limits.message_bytes_max, ex.options().engine.attachments_max);
         match self.input.unit.push(data, limits) {
             Ok(None) => {}
@@ -152,15 +156,19 @@ impl Link {
             }
         }
         if self.input.is_paused || self.input.refused.is_some() {
-            self.wait(ex, client, Wait::Paused);
+            self.wait(ex, conn, client, Wait::Paused);
         }
         Flow::Continue
     }
 
-    /// Makes the connection whose input is being handled wait. Returns `false` if the input comes from no connection.
-    fn wait(&mut self, ex: &mut Executor, client: ClientId, why: Wait) -> bool {
-        self.input.waits = ex.questions.wait_for_worker(client).map(|number| (number, why));
-        self.waits()
+    /// Makes the connection whose input is being handled wait.
+    fn wait(&mut self, ex: &mut Executor, conn: ConnId, client: ClientId, why: Wait) {
+        self.input.waits = Some((ex.questions.wait_for_worker(conn, client), why));
+    }
+
+    /// Handles that the connection continues.
+    pub(crate) fn handle_decided(&mut self) {
+        self.input.waits = None;
     }
 
     /// Passes a unit to the link, or keeps it until the link takes reports again.
@@ -199,15 +207,14 @@ impl Link {
     }
 
     /// Handles the end of a POST's messages. Returns `true` if the response waits until the worker has handled them.
-    pub(crate) fn confirm(&mut self, ex: &mut Executor, client: ClientId) -> bool {
-        if self.input.waits.take().is_some() {
-            ex.questions.finish_handling();
-        }
+    pub(crate) fn confirm(&mut self, ex: &mut Executor, conn: ConnId, client: ClientId) -> bool {
+        self.input.waits = None;
         if !std::mem::take(&mut self.input.is_unconfirmed) {
             return false;
         }
         self.report(ex, LinkReport::Confirm);
-        self.wait(ex, client, Wait::Confirmed)
+        self.wait(ex, conn, client, Wait::Confirmed);
+        true
     }
 
     /// Handles that the worker has handled the messages of the last POST.

@@ -66,22 +66,29 @@ impl Client {
 
     /// Passes the lines of a request to the application, from the first unhandled line on. Returns `true` if all lines are
     /// handled now.
-    pub(super) fn handle_lines(&mut self, ex: &mut Executor, body: &str, request: &Request<'_>) -> bool {
+    pub(super) fn handle_lines(
+        &mut self,
+        ex: &mut Executor,
+        conn: ConnId,
+        body: &str,
+        request: &Request<'_>,
+    ) -> bool {
         let Some(session) = self.session else { return true };
         let send_buffer_bytes_max = ex.options().limits.send_buffer_bytes_max;
         let scope = scope_of(session, ENCODING, Service::default(), Some(request));
+        let scope = HandlerScope { asker: Some(conn), ..scope };
         let mut queue = self.take_queue();
         let mut delivered = 0;
         let is_whole = loop {
             let rest = body.get(self.handled_bytes..).unwrap_or_default();
             if rest.is_empty() {
                 // All lines are handled, unless the last one waits for a decision.
-                break !ex.questions.awaits_decision();
+                break !ex.questions.is_waiting(conn);
             }
             let is_much = ex.budget.is_used()
                 || queue.len() > send_buffer_bytes_max
                 || ex.budget.published_much()
-                || ex.questions.awaits_decision();
+                || ex.questions.is_waiting(conn);
             if delivered > 0 && is_much {
                 break false;
             }

@@ -174,7 +174,8 @@ impl Protocol for NdJson {
         let Ok(body) = std::str::from_utf8(&buffered.body) else {
             return refuse(cx, 400, NOT_UTF8);
         };
-        if cx.ex.questions.waits_for_earlier(client.state.id) || !client.handle_lines(cx.ex, body, cx.request)
+        if cx.ex.questions.waits_for_earlier(cx.conn, client.state.id)
+            || !client.handle_lines(cx.ex, cx.conn, body, cx.request)
         {
             return Outcome::Rest;
         }
@@ -199,7 +200,9 @@ fn handle_first(
         end(cx.ex, client);
         return refuse(cx, 400, NOT_UTF8);
     };
-    if cx.ex.questions.waits_for_earlier(client.state.id) || !client.handle_lines(cx.ex, body, cx.request) {
+    if cx.ex.questions.waits_for_earlier(cx.conn, client.state.id)
+        || !client.handle_lines(cx.ex, cx.conn, body, cx.request)
+    {
         return Outcome::Rest;
     }
     stream(cx, client, &opened.headers)
@@ -350,7 +353,7 @@ fn handle_opened(
     let scope = scope_of(session, ENCODING, Service::default(), Some(cx.request));
     message::open(ex, scope, &mut client.state.queue);
     ex.join_rooms(session, "/");
-    ex.subscribe_feeds(session, feeds);
+    ex.subscribe_feeds(cx.conn, session, feeds);
     client.charge(ex);
     ex.arm_client(id);
     if cx.request.method() == "GET" {

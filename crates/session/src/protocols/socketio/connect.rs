@@ -80,20 +80,20 @@ impl<'a> Connecting<'a> {
             ex.check_identity(identity).map_err(Refused::Denied)?;
         }
         if self.next == Step::Authorize {
-            ex.authorize_connect(self.identity.as_deref(), &self.namespace, decided.next())?;
+            ex.authorize_connect(carrier.conn, self.identity.as_deref(), &self.namespace, decided.next())?;
             self.next = Step::Prepare;
         }
         if self.next == Step::Prepare {
             // The client is connected even if a room couldn't be prepared in time.
             let has_waited = decided.by_ref().count() > 0;
             if !has_waited {
-                ex.prepare_rooms(self.identity.as_deref(), &self.namespace)?;
+                ex.prepare_rooms(carrier.conn, self.identity.as_deref(), &self.namespace)?;
             }
             self.next = Step::Find;
         }
         let Some(pid) = self.pid else { return Ok(None) };
         let offset = json::string_member(&self.auth, "offset");
-        ex.find_socket(pid, offset.as_deref(), &self.namespace, decided.next())
+        ex.find_socket(carrier.conn, pid, offset.as_deref(), &self.namespace, decided.next())
     }
 }
 
@@ -126,7 +126,7 @@ fn identify(
     let client =
         ClientFacts { address, protocol: "socketio", namespace: Some(namespace), ..ClientFacts::default() };
     let of_client = known.as_ref().and_then(|client| client.token.as_deref());
-    let identity = ex.identify(&Credentials { token: token.or(of_client), client }, decided)?;
+    let identity = ex.identify(carrier.conn, &Credentials { token: token.or(of_client), client }, decided)?;
     if let (Some(_), Some(identity), Some(of_handshake)) = (token, &identity, &of_handshake) {
         renews(of_handshake, identity).map_err(Refused::Denied)?;
     }
@@ -213,7 +213,7 @@ impl SocketIo {
         match connecting.decide(ex, input.carrier, decided) {
             Ok(arrival) => self.connect(ex, input, connecting, arrival, out),
             Err(Refused::Pending) => {
-                ex.questions.hold_client(client);
+                ex.questions.hold_client(input.carrier.conn, client);
                 self.connecting = Some(Box::new(connecting.into_owned()));
                 Flow::Continue
             }
@@ -238,7 +238,7 @@ impl SocketIo {
         arrival: Option<u64>,
         out: &mut Vec<u8>,
     ) -> Flow {
-        let carrier @ Carrier { client, sid, source, framing, version } = input.carrier;
+        let carrier @ Carrier { client, sid, source, framing, version, .. } = input.carrier;
         let Connecting { namespace, room, auth, query, pid, identity, .. } = connecting;
         let (namespace, auth, query) = (&*namespace, &*auth, &*query);
         let recovers = recovers(ex, version);
@@ -298,7 +298,7 @@ impl SocketIo {
         ex.call_app(scope, out, |app, ctx| app.joined(ctx, session, &request, &socket_id));
         ex.join_rooms(session, namespace);
         if let Some(feeds) = feeds {
-            ex.subscribe_feeds(session, *feeds);
+            ex.subscribe_feeds(carrier.conn, session, *feeds);
         }
         Flow::if_continues(!ex.effects.closes_since(asked, session))
     }

@@ -21,7 +21,7 @@ use crate::encode::{Encoding, EngineFraming};
 use crate::executor::{Executor, Feeds};
 use crate::identity::{ClientId, End, Sid};
 use crate::millis::Millis;
-use crate::model::{Disconnect, SessionId};
+use crate::model::{ConnId, Disconnect, SessionId};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -69,6 +69,8 @@ impl Socket {
 #[derive(Clone, Copy)]
 pub(crate) struct Carrier {
     client: ClientId,
+    /// The connection on which the packet arrived.
+    conn: ConnId,
     sid: Sid,
     source: u64,
     framing: EngineFraming,
@@ -76,8 +78,8 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    pub(crate) fn of(state: &ClientState, framing: EngineFraming, version: Version) -> Self {
-        Self { client: state.id, sid: state.sid, source: state.source, framing, version }
+    pub(crate) fn of(state: &ClientState, conn: ConnId, framing: EngineFraming, version: Version) -> Self {
+        Self { client: state.id, conn, sid: state.sid, source: state.source, framing, version }
     }
 }
 
@@ -221,7 +223,7 @@ impl SocketIo {
             encoding: Encoding::engine_io(input.carrier.framing, Envelope::SocketIo, false),
             namespace: Some(namespace),
             request: input.request,
-            waits: matches!(body, Body::Event(_)),
+            asker: matches!(body, Body::Event(_)).then_some(input.carrier.conn),
             ..HandlerScope::default()
         };
         let asked = ex.effects.mark();

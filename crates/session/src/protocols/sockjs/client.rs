@@ -53,7 +53,7 @@ impl Client {
         ex: &mut Executor,
         messages: Messages<'_>,
         payload_bytes: usize,
-        request: &Request<'_>,
+        (conn, request): (ConnId, &Request<'_>),
     ) -> Option<(usize, usize)> {
         let send_buffer_bytes_max = ex.options().limits.send_buffer_bytes_max;
         let session = self.session?;
@@ -63,8 +63,9 @@ impl Client {
         }
         let mut queue = self.take_queue();
         let scope = scope_of(session, self.encoding(Wrapping::Xhr), self.service, Some(request));
+        let scope = HandlerScope { asker: Some(conn), ..scope };
         let rest = messages::deliver(ex, scope, messages, &mut queue, send_buffer_bytes_max);
-        let waits = ex.questions.awaits_decision();
+        let waits = ex.questions.is_waiting(conn);
         self.state.queue = queue;
         self.weigh(ex);
         // The client doesn't request its messages.

@@ -543,7 +543,7 @@ fn add_client(
         client.charge(ex);
     }
     let (keys, options) = (exchange.key.iter().cloned().collect(), Policy::Latest.into());
-    ex.subscribe_feeds(session, Feeds { keys, options });
+    ex.subscribe_feeds(cx.conn, session, Feeds { keys, options });
     (id, headers)
 }
 
@@ -581,11 +581,13 @@ fn handle_body(
         Ok(messages) => messages,
         Err(error) => return exchange.fail(cx, error),
     };
-    if cx.ex.questions.waits_for_earlier(client.state.id) {
+    if cx.ex.questions.waits_for_earlier(cx.conn, client.state.id) {
         return Outcome::Rest;
     }
     let payload_bytes = payload.as_ref().map_or(0, |payload| payload.len());
-    if let Some((rest_bytes, left)) = client.handle_messages(cx.ex, messages, payload_bytes, request) {
+    if let Some((rest_bytes, left)) =
+        client.handle_messages(cx.ex, messages, payload_bytes, (cx.conn, request))
+    {
         let payload = payload.unwrap_or_default();
         if let Cow::Owned(payload) = payload {
             *body = payload;

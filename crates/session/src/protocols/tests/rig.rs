@@ -134,7 +134,6 @@ impl Rig {
     pub(super) fn receive(&mut self, conn: &mut Conn, bytes: impl AsRef<[u8]>) -> String {
         let mut out = Vec::new();
         let mut bytes = bytes.as_ref().to_vec();
-        self.ex.questions.set_asker(Some(conn.id));
         match &mut conn.machine {
             Machine::Http(_) => {
                 self.run_http(conn, &mut out, |http, cx, out| http.handle_input(cx, &mut bytes, out));
@@ -152,7 +151,6 @@ impl Rig {
             }
             Machine::Ended => panic!("the connection has ended"),
         }
-        self.ex.questions.set_asker(None);
         String::from_utf8_lossy(&out).into_owned()
     }
 
@@ -169,7 +167,6 @@ impl Rig {
     pub(super) fn resume_after(&mut self, conn: &mut Conn) -> String {
         assert!(decided::resume(&mut self.ex, &mut self.clients, conn.id));
         let Machine::WebSocket(socket) = &mut conn.machine else { panic!("not a WebSocket") };
-        self.ex.questions.set_asker(Some(conn.id));
         let mut cx = SocketContext {
             ex: &mut self.ex,
             clients: &mut self.clients,
@@ -181,7 +178,6 @@ impl Rig {
         if socket.has_unread() {
             socket.resume_input(&mut cx, &mut self.ws, &mut out);
         }
-        self.ex.questions.set_asker(None);
         String::from_utf8_lossy(&out).into_owned()
     }
 

@@ -140,8 +140,9 @@ impl WebSocket {
     }
 
     #[inline]
-    fn scope(&self, session: SessionId) -> HandlerScope<'static> {
-        scope_of(session, self.encoding, self.profile.service, None)
+    fn scope(&self, session: SessionId, conn: ConnId) -> HandlerScope<'static> {
+        let asker = Some(conn);
+        HandlerScope { asker, ..scope_of(session, self.encoding, self.profile.service, None) }
     }
 
     /// Handles received bytes. Answers are appended to `out`. The WebSockets of a core share `shared` to decompress
@@ -160,7 +161,7 @@ impl WebSocket {
         let may_be_lone = self.unread.is_none()
             && data.len() <= SMALL_INPUT_BYTES
             && !cx.ex.budget.published_much()
-            && !cx.ex.questions.awaits_decision();
+            && !cx.ex.questions.is_waiting(cx.conn);
         if may_be_lone {
             self.handle_lone_message(cx, shared, data, out)
         } else {
@@ -218,7 +219,7 @@ impl WebSocket {
                 return (Flow::Stop, None);
             }
         };
-        let scope = self.scope(session);
+        let scope = self.scope(session, cx.conn);
         match self.profile.dialect.handle_message(cx.ex, scope, message, out) {
             Handled::Flow(flow) => (flow, None),
             Handled::Rest(rest) => (Flow::Yield, Some(rest)),
@@ -246,7 +247,7 @@ impl WebSocket {
         while at < data.len() || is_paused {
             yields = cx.ex.budget.is_used();
             let is_much = yields || out.len() > replies_bytes_max || cx.ex.budget.published_much();
-            if is_much || cx.ex.questions.awaits_decision() {
+            if is_much || cx.ex.questions.is_waiting(cx.conn) {
                 self.unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
                 break;
             }
@@ -314,7 +315,7 @@ impl WebSocket {
     ) -> Flow {
         let Some(mut unread) = self.unread.take() else { return Flow::Continue };
         if let (Some(rest), Some(session)) = (unread.rest.take(), cx.session) {
-            let scope = self.scope(session);
+            let scope = self.scope(session, cx.conn);
             match self.profile.dialect.get_mut().resume(cx.ex, scope, rest, out) {
                 Handled::Flow(Flow::Continue) => {}
                 Handled::Flow(_) => return Flow::Continue,
@@ -466,7 +467,7 @@ fn handle_frame(
         ex.close_socket(conn);
         return Flow::Stop;
     };
-    if ex.questions.waits_for_earlier(id) {
+    if ex.questions.waits_for_earlier(conn, id) {
         return Flow::Wait;
     }
     let flow = client.handle_frame(ex, conn, message, out);
