@@ -56,7 +56,8 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    pub(crate) fn new(is_on: bool, ledger: Arc<Ledger>) -> Self {
+    /// An empty log. `is_on` is `true` if requests are logged.
+    pub fn new(is_on: bool, ledger: Arc<Ledger>) -> Self {
         Self { is_on, entries: Vec::new(), charge: Charge::new(ledger, Class::Connections) }
     }
 

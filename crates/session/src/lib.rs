@@ -18,7 +18,7 @@
 //! | `hub` | `SessionId`, `Policy`, `SubscribeOptions`, `Position`, `SubscribeError`, `Disconnect`, `Notice` | sessions in [`app::Application`] and [`app::Context`] |
 //! | `hub` | `HistoryLimits` | [`rule::Rooms`] |
 //! | `wire` | `Request` | the request in [`app::Application`] and [`app::Context`] |
-//! | `hub` | `CoreId`, `Hub`, `Publication`, `Rooms`, `Selection`, `PresenceMessage`, `HistoryStats`, `LogStats` | `edge`, which runs the core |
+//! | `hub` | `CoreId`, `Dispatch`, `Hub`, `Publication`, `Rooms`, `Selection`, `PresenceMessage`, `HistoryStats`, `LogStats` | `edge`, which runs the core |
 //! | `wire` | `StepLimits` | `edge`, which bounds the work of a turn |
 //! | `frame` | `ConnId`, `Frame`, `Meter` | `edge`, which owns the connections |
 

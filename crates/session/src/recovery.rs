@@ -2,9 +2,10 @@
 //! (suspended sockets).
 
 use crate::identity::{ClientId, Owner, Sid, SidHasher};
+use crate::ledger::{Charge, Class, Ledger};
 use crate::moved::MovedSockets;
-use crate::ports::PublicId;
-use std::collections::{HashMap, VecDeque};
+use crate::ports::{MovingSocket, PublicId};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,8 +50,53 @@ impl RecoverableSocket {
     }
 }
 
+/// A socket that is moving to this core.
+pub(crate) struct Arrival {
+    pub(crate) slot: usize,
+    pub(crate) session: SessionId,
+    /// The socket with its missed messages. `None` until it arrives.
+    pub(crate) socket: Option<MovingSocket>,
+}
+
+/// The sockets that are moving to a core, by the number of their question.
+pub(crate) struct Arrivals {
+    by_question: BTreeMap<u64, Arrival>,
+    charge: Charge,
+}
+
+impl Arrivals {
+    fn new(ledger: Arc<Ledger>) -> Self {
+        Self { by_question: BTreeMap::new(), charge: Charge::new(ledger, Class::Decisions) }
+    }
+
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        self.by_question.contains_key(&number)
+    }
+
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.by_question.keys().copied()
+    }
+
+    pub(crate) fn insert(&mut self, number: u64, slot: usize, session: SessionId) {
+        self.by_question.insert(number, Arrival { slot, session, socket: None });
+    }
+
+    /// Stores a socket that has arrived. Returns `false` if it isn't expected.
+    pub(crate) fn deliver(&mut self, number: u64, socket: MovingSocket) -> bool {
+        let Some(arrival) = self.by_question.get_mut(&number) else { return false };
+        self.charge.add(socket.bytes());
+        arrival.socket = Some(socket);
+        true
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Arrival> {
+        let arrival = self.by_question.remove(&number)?;
+        self.charge.subtract(arrival.socket.as_ref().map_or(0, MovingSocket::bytes));
+        Some(arrival)
+    }
+}
+
 /// The recoverable sockets of a core. The tags of their sessions name their slots.
-#[derive(Default)]
 pub struct RecoverableSockets {
     slots: slab::Slab<RecoverableSocket>,
     by_pid: HashMap<Sid, usize, BuildHasherDefault<SidHasher>>,
@@ -59,12 +105,21 @@ pub struct RecoverableSockets {
     suspended: usize,
     core: CoreId,
     moved: Arc<MovedSockets>,
+    pub(crate) arrivals: Arrivals,
 }
 
 impl RecoverableSockets {
     /// An empty table of `core`. Sockets that arrive from other nodes are added to `moved`.
-    pub fn new(core: CoreId, moved: Arc<MovedSockets>) -> Self {
-        Self { core, moved, ..Self::default() }
+    pub fn new(core: CoreId, moved: Arc<MovedSockets>, ledger: Arc<Ledger>) -> Self {
+        Self {
+            slots: slab::Slab::new(),
+            by_pid: HashMap::default(),
+            expiries: VecDeque::new(),
+            suspended: 0,
+            core,
+            moved,
+            arrivals: Arrivals::new(ledger),
+        }
     }
 
     /// The number of suspended sockets.

@@ -87,7 +87,7 @@ fn write_to_socket(
     let replies = conn.replies.get_or_insert_default();
     write(encoding, replies);
     let is_slow = replies.len() > bytes_max && conn.in_flight;
-    conn.weigh(&protocols.ex.shared.ledger);
+    conn.weigh(protocols.ex.ledger());
     if is_slow {
         end::disconnect(conns, protocols, session, Disconnect::SlowConsumer);
     } else {

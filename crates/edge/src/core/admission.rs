@@ -30,8 +30,7 @@ const SHARE_WARNING_INTERVAL: Duration = Duration::from_secs(600);
 pub(super) fn has_room(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) -> bool {
     // The accepted connection is already counted.
     let has_room = protocols.ex.shared.connections() <= conns.connections_max(&protocols.ex);
-    let is_refused =
-        conns.listeners.kernel_is_full() || protocols.ex.shared.ledger.pressure() > Pressure::None;
+    let is_refused = conns.listeners.kernel_is_full() || protocols.ex.ledger().pressure() > Pressure::None;
     !is_refused && (has_room || eviction::evict(conns, protocols))
 }
 
@@ -75,7 +74,7 @@ pub(super) fn admitted(
     };
     let begins_tls = conns.listeners.all[usize::from(listener)].tls;
     let incoming = Incoming { begins_tls, ..Incoming::new(conn, peer, moved, slot) };
-    match (reached, protocols.ex.shared.much_less_loaded_than(protocols.ex.context.core)) {
+    match (reached, protocols.ex.shared.much_less_loaded_than(protocols.ex.core())) {
         (Some(reached), _) => refuse_connection(conns, protocols, mail, incoming, reached),
         (None, Some(core)) => handover::hand_over(conns, protocols, mail, incoming, core),
         (None, None) => input::begin(conns, protocols, mail, incoming),
@@ -88,10 +87,10 @@ impl Upkeep {
         let is_many = ex.hub.sessions() >= SHARE_SESSIONS_MIN;
         let most = if is_many { ex.hub.majority_source(SHARE_SAMPLES_MAX) } else { None };
         ex.metrics().address_share.set(most.map_or(0, |(_, percent)| u64::from(percent)));
-        let now = ex.context.now;
+        let now = ex.now();
         let is_due =
             self.warned_at.is_none_or(|at| now.saturating_duration_since(at) >= SHARE_WARNING_INTERVAL);
-        if let (Some((source, percent)), true, 0) = (most, is_due, ex.context.core) {
+        if let (Some((source, percent)), true, 0) = (most, is_due, ex.core()) {
             self.warned_at = Some(now);
             let address = network_of(source);
             tracing::warn!(

@@ -21,7 +21,7 @@ pub(super) fn arm_client(conns: &mut Connections<impl Driver>, protocols: &mut P
         conns.driver.timer_cancel(timer.id);
     }
     let (at, now) = (client.poll_timeout(), protocols.ex.millis());
-    let fires_at = protocols.ex.context.now + at.coarse(now).from(now);
+    let fires_at = protocols.ex.now() + at.coarse(now).from(now);
     let timer = conns.driver.timer_set(fires_at, Timer::Client(id).token());
     client.state_mut().timer = Some(ClientTimer { id: timer, at });
 }
@@ -82,7 +82,7 @@ pub(super) fn remove_client(
         conns.driver.timer_cancel(timer.id);
     }
     let home = sid.core(protocols.ex.shared.cores);
-    if home != protocols.ex.context.core {
+    if home != protocols.ex.core() {
         mail.post(home, CoreMessage::Ended(sid));
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn answer_client(
     let client = response.client().and_then(|id| protocols.clients.get_mut(id));
     let mut out = Vec::new();
     response.answer(&mut ResponseContext { ex: &mut protocols.ex, conn, session, client }, answer, &mut out);
-    response.state_mut().keep_alive &= !protocols.ex.drain.is_finishing();
+    response.state_mut().keep_alive &= !protocols.ex.is_finishing();
     let is_whole = response.is_whole();
     let idle_deadline = protocols.ex.millis().after(protocols.ex.options().limits.idle_timeout);
     if is_whole {
@@ -112,7 +112,7 @@ pub(super) fn answer_client(
         if !out.is_empty() {
             conn.replies.get_or_insert_default().append(&mut out);
         }
-        conn.weigh(&protocols.ex.shared.ledger);
+        conn.weigh(protocols.ex.ledger());
     }
     if is_whole {
         conns.arm(&protocols.ex, index, idle_deadline);

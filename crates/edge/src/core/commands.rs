@@ -29,8 +29,7 @@ const MAIL_ROUNDS_MAX: usize = 16;
 /// of members on other cores, and this core learns of those members by mail.
 pub(super) fn take_commands(protocols: &mut Protocols, work: &mut Work) {
     if tasks::has_commands(protocols, work) {
-        work.tasks.received =
-            protocols.ex.shared.inboxes[protocols.ex.context.core].take().unwrap_or_default();
+        work.tasks.received = protocols.ex.shared.inboxes[protocols.ex.core()].take().unwrap_or_default();
     }
 }
 
@@ -63,10 +62,10 @@ pub(super) fn carry_out_commands(
             ControlCommand::Receive(message) => protocols.receive(message),
             ControlCommand::Room(room, update) => protocols.update_room(&room, update),
             ControlCommand::Presence(room, node, message) => {
-                protocols.ex.hub.handle_presence_message(protocols.ex.context.now, &room, node, message);
+                protocols.ex.receive_presence(&room, node, message);
             }
             ControlCommand::LostNode(node) => {
-                protocols.ex.hub.handle_lost_node(protocols.ex.context.now, node)
+                protocols.ex.lose_node(node);
             }
             ControlCommand::Answer(session, answer) => {
                 actions::send_to_session(conns, protocols, session, *answer)
@@ -93,7 +92,7 @@ pub(super) fn carry_out_commands(
             }
             ControlCommand::Located(conn, location) => conns.located(conn, location),
         }
-        shared.inboxes[protocols.ex.context.core].carried_out(bytes);
+        shared.inboxes[protocols.ex.core()].carried_out(bytes);
         turn::pump_if_much_was_published(conns, protocols, mail, work);
     }
     link::work_on_entries(conns, protocols, mail, work);
@@ -161,12 +160,12 @@ fn work_on_tasks(
         }
         let rooms = protocols.unprepared_rooms(&task);
         if !rooms.is_empty() {
-            let until = protocols.ex.context.now + protocols.ex.options().limits.decision_timeout;
+            let until = protocols.ex.now() + protocols.ex.options().limits.decision_timeout;
             work.tasks.joined.push(Joined { task, bytes, rooms, until });
             continue;
         }
         tasks::finish(conns, protocols, mail, *task, &mut steps);
-        protocols.ex.shared.inboxes[protocols.ex.context.core].task_finished(bytes);
+        protocols.ex.shared.inboxes[protocols.ex.core()].task_finished(bytes);
         turn::pump_if_much_was_published(conns, protocols, mail, work);
     }
 }
@@ -193,14 +192,7 @@ fn work_on_sessions(
         *steps = steps.saturating_sub(named.len() * SESSION_STEPS);
         protocols.ex.budget.count_published(named.len() * (data.len() + ENVELOPE_BYTES));
         let (event, data) = (event.clone(), data.clone());
-        protocols.ex.hub.handle_send(
-            protocols.ex.context.now,
-            &named,
-            &task.everybody,
-            event,
-            data,
-            *volatile,
-        );
+        protocols.ex.send(&named, &task.everybody, event, data, *volatile);
         Tally::add(&**gather, named.len());
         return true;
     }
@@ -244,8 +236,7 @@ pub(super) fn take_mail(
             match message {
                 CoreMessage::Dispatch(dispatch) => {
                     taken_bytes += dispatch.weight_bytes();
-                    protocols.ex.budget.count_published(dispatch.weight_bytes());
-                    protocols.ex.hub.handle_dispatch(protocols.ex.context.now, from, dispatch);
+                    protocols.ex.receive_dispatch(from, dispatch);
                     turn::pump_if_much_was_published(conns, protocols, mail, work);
                 }
                 CoreMessage::Connection(arrival) => {
@@ -259,7 +250,7 @@ pub(super) fn take_mail(
             protocols
                 .ex
                 .shared
-                .mail_bytes(from, protocols.ex.context.core)
+                .mail_bytes(from, protocols.ex.core())
                 .fetch_sub(taken_bytes, Ordering::Relaxed);
         }
     }

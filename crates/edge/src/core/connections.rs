@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_driver::{Capacity, ConnId, Driver, Frame};
+use stentor_session::access::AccessLog;
 use stentor_session::executor::Executor;
 use stentor_session::millis::Millis;
 use stentor_session::protocols::client::TransportStatus;
@@ -46,6 +47,7 @@ pub(super) struct Connections<D: Driver> {
     pub(super) refused: VecDeque<Millis>,
     /// Memory of this core as last reported to the ledger.
     pub(super) report: Report,
+    pub(super) access: AccessLog,
     /// Connections whose next request or message can be handled.
     pub(super) revisit: VecDeque<usize>,
     /// Connections whose next request or message can be handled after other events.
@@ -59,7 +61,12 @@ pub(super) struct Connections<D: Driver> {
 }
 
 impl<D: Driver> Connections<D> {
-    pub(super) fn new(mut driver: TlsLayer<D>, listeners: Arc<Listeners>, report: Report) -> Self {
+    pub(super) fn new(
+        mut driver: TlsLayer<D>,
+        listeners: Arc<Listeners>,
+        report: Report,
+        access: AccessLog,
+    ) -> Self {
         let now = driver.now();
         driver.timer_set(now + TICK, Timer::Tick.token());
         Self {
@@ -70,6 +77,7 @@ impl<D: Driver> Connections<D> {
             frames: Vec::new(),
             refused: VecDeque::new(),
             report,
+            access,
             revisit: VecDeque::new(),
             next_turn: Vec::new(),
             left: VecDeque::new(),
@@ -90,20 +98,20 @@ impl<D: Driver> Connections<D> {
         }
         let at = at.coarse(now);
         let timer = Timer::Connection { index, serial: conn.serial };
-        conn.timer = Some(self.driver.timer_set(ex.context.now + at.from(now), timer.token()));
+        conn.timer = Some(self.driver.timer_set(ex.now() + at.from(now), timer.token()));
         conn.timer_at = at;
     }
 
     /// Appends bytes to the connection's waiting replies.
     pub(super) fn append_replies(&mut self, ex: &mut Executor, index: usize, out: &mut Vec<u8>) {
-        if ex.access.is_on {
+        if self.access.is_on {
             self.log_sent(ex, index, out);
         }
         if let Some(conn) = self.table.get_mut(index)
             && !out.is_empty()
         {
             conn.replies.get_or_insert_default().append(out);
-            conn.weigh(&ex.shared.ledger);
+            conn.weigh(ex.ledger());
         }
     }
 
@@ -117,8 +125,8 @@ impl<D: Driver> Connections<D> {
 
     pub(super) fn drop_connection(&mut self, ex: &mut Executor, index: usize) {
         let Some(conn) = self.table.remove(index) else { return };
-        if ex.access.is_on {
-            ex.access.end(index, ex.context.now);
+        if self.access.is_on {
+            self.access.end(index, ex.now());
         }
         ex.release_connection(&mut self.table.take_slot(index));
         ex.forget_questions(conn.id);
@@ -128,10 +136,10 @@ impl<D: Driver> Connections<D> {
     }
 
     /// Records sent bytes for the access log.
-    pub(super) fn log_sent(&self, ex: &mut Executor, index: usize, sent: &[u8]) {
+    pub(super) fn log_sent(&mut self, ex: &Executor, index: usize, sent: &[u8]) {
         let Some(Machine::Http(connection)) = self.table.get(index).map(|conn| &conn.machine) else { return };
         let is_whole = connection.http.waiting.as_ref().is_none_or(Waiting::is_answered);
-        ex.access.sent(index, ex.context.now, sent, is_whole);
+        self.access.sent(index, ex.now(), sent, is_whole);
     }
 
     /// Continues work that waited until no send was in flight.
@@ -153,7 +161,7 @@ impl<D: Driver> Connections<D> {
                 let id = conn.id;
                 self.drop_connection(ex, index);
                 let mut linger = ex.options().limits.close_timeout;
-                if ex.drain.is_draining() {
+                if ex.is_draining() {
                     linger = linger.min(DRAINING_LINGER);
                 } else if self.is_nearly_full(ex) {
                     linger = linger.min(FULL_LINGER);
@@ -282,6 +290,6 @@ impl<D: Driver> Connections<D> {
 
     /// Publishes the number of connections on this core, including those that are closing, for the other cores.
     pub(super) fn record_load(&self, ex: &Executor) {
-        ex.shared.loads[ex.context.core].store(self.driver.connections(), Ordering::Relaxed);
+        ex.shared.loads[ex.core()].store(self.driver.connections(), Ordering::Relaxed);
     }
 }

@@ -122,13 +122,13 @@ impl Upkeep {
         mail: &mut Mail,
         drain: Drain,
     ) {
-        let now = protocols.ex.context.now;
+        let now = protocols.ex.now();
         if !drain.listens {
             conns.driver.stop_listening();
         }
         let window_begins = now + drain.delay;
         let window_ends = window_begins + drain.window;
-        let seed = protocols.ex.shared.seed[0] ^ protocols.ex.context.core as u64;
+        let seed = protocols.ex.shared.seed[0] ^ protocols.ex.core() as u64;
         if self.drain.as_deref().is_some_and(|before| before.is_idle) {
             protocols.ex.shared.set_idle(false);
         }
@@ -150,7 +150,7 @@ impl Upkeep {
         // If this process doesn't keep the listening sockets, another process has them already.
         let replaced_at = if drain.listens { window_ends + RESTART_TIME } else { window_begins };
         // A window that was already open starts again with the remaining sessions.
-        protocols.ex.drain.begin(replaced_at);
+        protocols.ex.drain_mut().begin(replaced_at);
         self.continue_drain(conns, protocols, mail);
     }
 
@@ -163,7 +163,7 @@ impl Upkeep {
         protocols: &Protocols,
         mail: &Mail,
     ) -> bool {
-        protocols.ex.drain.is_finishing() && self.check_drained(conns, protocols, mail)
+        protocols.ex.is_finishing() && self.check_drained(conns, protocols, mail)
     }
 
     fn check_drained(
@@ -173,7 +173,7 @@ impl Upkeep {
         mail: &Mail,
     ) -> bool {
         let Some(drain) = self.drain.as_deref_mut() else { return false };
-        let now = protocols.ex.context.now;
+        let now = protocols.ex.now();
         let is_idle = conns.driver.connections() == 0
             && mail.mailboxes.is_empty()
             && (protocols.ex.suspended() == 0 || now >= drain.recovery_ends);
@@ -191,13 +191,13 @@ impl Upkeep {
         protocols: &mut Protocols,
         mail: &mut Mail,
     ) {
-        let now = protocols.ex.context.now;
+        let now = protocols.ex.now();
         let Some(mut drain) = self.drain.take() else { return };
         if now < drain.window_begins {
             conns.driver.timer_set(drain.window_begins, Timer::Drain.token());
-        } else if now < drain.window_ends && !(protocols.ex.drain.is_draining() && drain.is_empty()) {
-            if !protocols.ex.drain.is_draining() {
-                protocols.ex.drain.open_window();
+        } else if now < drain.window_ends && !(protocols.ex.is_draining() && drain.is_empty()) {
+            if !protocols.ex.is_draining() {
+                protocols.ex.drain_mut().open_window();
                 begin_window(conns, protocols, &mut drain);
             }
             if drain.retry_at <= now {
@@ -219,12 +219,12 @@ impl Upkeep {
             // Without remaining targets, the drain finishes now.
             let next = if drain.is_empty() { now } else { drain.next_timeout().min(drain.window_ends) };
             conns.driver.timer_set(next, Timer::Drain.token());
-        } else if !protocols.ex.drain.is_finishing() || !protocols.ex.drain.is_draining() {
+        } else if !protocols.ex.is_finishing() || !protocols.ex.is_draining() {
             // The last slot may end with the window, and the timer may be a little late.
             for target in std::mem::take(&mut drain.targets) {
                 end_target(conns, protocols, target, &mut drain.random);
             }
-            protocols.ex.drain.finish();
+            protocols.ex.drain_mut().finish();
             finish_drain(conns, protocols, mail, &mut drain);
             if protocols.ex.options().broker.is_some() && drain.window_begins < drain.window_ends {
                 drain.recovery_ends = drain.ends.min(now + RECOVERY_TIME);
@@ -351,9 +351,9 @@ fn finish_drain(
     conns.driver.stop_listening();
     drain.targets.clear();
     drain.postponed.clear();
-    let left = drain.ends.saturating_duration_since(protocols.ex.context.now);
+    let left = drain.ends.saturating_duration_since(protocols.ex.now());
     let last_responses = protocols.ex.millis().after(left / 2);
-    drain.relayed_end = protocols.ex.context.now + left / 2;
+    drain.relayed_end = protocols.ex.now() + left / 2;
     for id in protocols.clients.ids() {
         protocols.end_client(id, End::Because(Disconnect::Shutdown));
     }

@@ -82,7 +82,7 @@ pub(super) fn close_socket(
         && let Machine::WebSocket(socket) = &mut conn.machine
     {
         socket.close(code, reason, conn.replies.get_or_insert_default());
-        conn.weigh(&protocols.ex.shared.ledger);
+        conn.weigh(protocols.ex.ledger());
     }
     end(conns, protocols, index);
 }
@@ -122,7 +122,7 @@ pub(super) fn end(conns: &mut Connections<impl Driver>, protocols: &mut Protocol
     }
     conns.table.set_machine(index, Machine::Closing { deadline });
     if let Some(conn) = conns.table.get_mut(index) {
-        conn.weigh(&protocols.ex.shared.ledger);
+        conn.weigh(protocols.ex.ledger());
     }
     send::flush(conns, protocols, index);
     conns.arm(&protocols.ex, index, deadline);

@@ -14,7 +14,7 @@ pub(super) fn hand_over(
     core: CoreId,
 ) {
     let migrates = incoming.moved.buffered.as_mut().and_then(|buffered| buffered.migrates.take());
-    let detached = if core == protocols.ex.context.core { None } else { conns.driver.detach(incoming.conn) };
+    let detached = if core == protocols.ex.core() { None } else { conns.driver.detach(incoming.conn) };
     let Some(detached) = detached else {
         migrates.into_iter().for_each(|id| protocols.stay(id));
         return input::begin(conns, protocols, mail, Incoming { stays: true, ..incoming });

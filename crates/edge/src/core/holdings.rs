@@ -60,7 +60,7 @@ impl<D: Driver> Connections<D> {
     }
 
     fn weigh_what_is_held(&mut self, ex: &mut Executor, index: usize) {
-        let ledger = &ex.shared.ledger;
+        let ledger = ex.ledger();
         let Some(conn) = self.table.get_mut(index) else { return };
         let held = conn.held();
         let grown = conn.replies.set_holding(ledger, held);

@@ -37,7 +37,7 @@ impl Upkeep {
             && self.identities.set(due)
         {
             let wait = Duration::from_millis(due.saturating_sub(ex.unix_millis()));
-            conns.driver.timer_set(ex.context.now + wait, Timer::Identities.token());
+            conns.driver.timer_set(ex.now() + wait, Timer::Identities.token());
         }
     }
 }

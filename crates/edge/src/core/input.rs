@@ -29,7 +29,7 @@ pub(super) fn begin(
         moved.is_tls = true;
     }
     let continues = moved.buffered.is_some();
-    let has_input = !moved.buffer.is_empty() || moved.finished || protocols.ex.drain.is_finishing();
+    let has_input = !moved.buffer.is_empty() || moved.finished || protocols.ex.is_finishing();
     let mut http = Http::new(peer, deadline, moved, stays || refusal.is_some());
     if let Some((reached, _)) = refusal {
         http.refuse(reached);
@@ -155,7 +155,8 @@ pub(super) fn run_http(
     let conn = *id;
     let Protocols { ex, clients, departed, .. } = protocols;
     let departed = &|sid| departed.core_of(sid);
-    let mut cx = HttpContext { ex, clients, departed, conn, session, slot: &mut slot };
+    let mut cx =
+        HttpContext { ex, clients, departed, conn, session, slot: &mut slot, access: &mut conns.access };
     let flow = run(&mut connection.http, &mut cx, &mut conns.cork);
     let upgraded = connection.http.take_upgraded();
     conns.table.set_slot(index, slot);
@@ -182,7 +183,7 @@ fn after_http_input(
     dispatches_before: u64,
 ) {
     let Some(http) = conns.table.get_mut(index).and_then(Conn::http) else { return conns.cork.clear() };
-    let (deadline, is_finished) = (http.poll_timeout(), http.is_finished(protocols.ex.drain.is_finishing()));
+    let (deadline, is_finished) = (http.poll_timeout(), http.is_finished(protocols.ex.is_finishing()));
     let progress = http.take_progress();
     if progress.requested {
         conns.table.requested(index);

@@ -120,7 +120,7 @@ impl Mail {
         }
         let bytes_max = ex.options().limits.mailbox_bytes_max;
         self.dispatches_sent = ex.dispatches();
-        let mut waiting = 0;
+        let (mut waiting, own_core) = (0, ex.core());
         for core in 0..self.mailboxes.to.len() {
             let Some(sender) = self.mailboxes.to[core].as_mut() else { continue };
             let outgoing = ex.hub.outgoing(core);
@@ -130,7 +130,7 @@ impl Mail {
                 outgoing.clear();
                 others.clear();
             }
-            let in_ring_bytes = ex.shared.mail_bytes(ex.context.core, core);
+            let in_ring_bytes = ex.shared.mail_bytes(own_core, core);
             let mut ring_bytes = in_ring_bytes.load(Ordering::Relaxed);
             let mut sent = false;
             while let Some(message) = others.pop_front() {
@@ -230,7 +230,6 @@ pub(crate) struct Migration {
     pub(super) carrier: Option<TransferredSocket>,
     pub(super) probe: Option<(TransferredSocket, bool)>,
     pub(super) identity: Option<ClientIdentity>,
-    pub(super) handshake: Option<Box<str>>,
 }
 
 /// A WebSocket that moves to another core.

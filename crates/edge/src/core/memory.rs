@@ -97,8 +97,8 @@ impl Upkeep {
         conns: &mut Connections<impl Driver>,
         protocols: &mut Protocols,
     ) -> bool {
-        let pressure = protocols.ex.shared.ledger.pressure();
-        let is_short = pressure != Pressure::None || protocols.ex.context.pressure != Pressure::None;
+        let pressure = protocols.ex.ledger().pressure();
+        let is_short = pressure != Pressure::None || protocols.ex.pressure() != Pressure::None;
         if is_short {
             self.handle_pressure(conns, protocols, pressure);
         }
@@ -112,11 +112,10 @@ impl Upkeep {
         protocols: &mut Protocols,
         pressure: Pressure,
     ) {
-        protocols.ex.hub.set_memory_short(pressure > Pressure::None);
-        let before = std::mem::replace(&mut protocols.ex.context.pressure, pressure);
+        let before = protocols.ex.set_pressure(pressure);
         if pressure == Pressure::None {
             self.relief = Relief::default();
-            protocols.ex.shared.largest[protocols.ex.context.core]
+            protocols.ex.shared.largest[protocols.ex.core()]
                 .iter()
                 .for_each(|bytes| bytes.store(0, Ordering::Relaxed));
             return;
@@ -125,7 +124,7 @@ impl Upkeep {
             // Other cores may be asleep and hold the most memory.
             protocols.ex.shared.inboxes.iter().for_each(stentor_session::shared::Inbox::wake);
         }
-        let now = protocols.ex.context.now;
+        let now = protocols.ex.now();
         let short_since = *self.relief.short_since.get_or_insert(now);
         if self.relief.round_at.is_none_or(|at| now >= at) {
             self.relief.round_at = Some(now + ROUND_INTERVAL);
@@ -137,7 +136,7 @@ impl Upkeep {
 
     /// Releases the allocator's unused pages to the system after much memory has been freed. Called once per tick.
     pub(super) fn release_unused_memory(&mut self, ex: &Executor) {
-        let bytes = ex.shared.ledger.bytes();
+        let bytes = ex.ledger().bytes();
         self.release.bytes_max = self.release.bytes_max.max(bytes);
         if self.release.bytes_max - bytes >= RELEASE_BYTES_MIN {
             self.release = Release { bytes_max: bytes, times_left: RELEASE_TIMES };
@@ -158,10 +157,10 @@ impl Upkeep {
         ends: bool,
     ) {
         protocols.ex.metrics().overloads.add(1);
-        let excess = protocols.ex.shared.ledger.excess_bytes();
+        let excess = protocols.ex.ledger().excess_bytes();
         // Each core frees its share.
         protocols.ex.hub.handle_overload(excess.div_ceil(protocols.ex.shared.cores));
-        let excess = protocols.ex.shared.ledger.excess_bytes();
+        let excess = protocols.ex.ledger().excess_bytes();
         // From the second round on, each core knows the largest suspended socket of the others.
         let suspended_bytes_max = if is_first { 0 } else { excess };
         let ended =
@@ -188,12 +187,12 @@ fn end_holders(
 ) -> usize {
     holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     let largest = &protocols.ex.shared.largest;
-    largest[protocols.ex.context.core][kind]
+    largest[protocols.ex.core()][kind]
         .store(holders.first().map_or(0, |(bytes, _)| *bytes), Ordering::Relaxed);
     let largest = largest.iter().map(|bytes| bytes[kind].load(Ordering::Relaxed)).max().unwrap_or(0);
     let mut ended = 0;
     for (bytes, holder) in holders {
-        if ended >= bytes_max || bytes < largest / 2 || protocols.ex.shared.ledger.excess_bytes() == 0 {
+        if ended >= bytes_max || bytes < largest / 2 || protocols.ex.ledger().excess_bytes() == 0 {
             break;
         }
         ended += bytes;

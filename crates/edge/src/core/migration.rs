@@ -55,7 +55,7 @@ pub(super) fn migrate(
     let is_polling = !matches!(transport, ActiveTransport::WebSocket(_));
     if client.state().ended
         || !client.socketio().is_some_and(|io| io.is_fresh())
-        || protocols.ex.drain.is_draining()
+        || protocols.ex.is_draining()
         || is_polling && protocols.departed.count() >= limits.sessions_max
     {
         return false;
@@ -80,13 +80,12 @@ pub(super) fn migrate(
     if let Some(timer) = client.state().timer {
         conns.driver.timer_cancel(timer.id);
     }
-    let (identity, handshake) = protocols.ex.take_client(id);
+    let identity = protocols.ex.take_client(id);
     let migration = Migration {
         client: client.migrate(),
         carrier: carrier.and_then(|_| transferred.take()),
         probe: probe.and_then(|(_, answered)| Some((transferred.take()?, answered))),
         identity,
-        handshake,
     };
     if is_polling {
         protocols.departed.insert(sid, core);
@@ -161,9 +160,9 @@ impl<D: Driver> Connections<D> {
 
 /// Receives a client from the core that its id names.
 pub(super) fn arrive(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, migration: Migration) {
-    let Migration { client, carrier, probe, identity, handshake } = migration;
+    let Migration { client, carrier, probe, identity } = migration;
     let id = protocols.clients.engineio.insert(engineio::Client::arrived(&protocols.ex, client)).state().id;
-    protocols.ex.set_client(id, identity, handshake);
+    protocols.ex.set_client(id, identity);
     let was_carried = carrier.is_some();
     let carrier = carrier.and_then(|socket| conns.attach_socket(&mut protocols.ex, socket, id));
     let probe = probe
@@ -177,7 +176,7 @@ pub(super) fn arrive(conns: &mut Connections<impl Driver>, protocols: &mut Proto
     if let Some((conn, answered)) = probe {
         client.probe = Some(Probe { conn, answered, release_at: now, until });
     }
-    if protocols.ex.drain.is_draining() {
+    if protocols.ex.is_draining() {
         client.end(&mut protocols.ex, End::Because(Disconnect::Shutdown));
     } else if was_carried && carrier.is_none() {
         client.end(&mut protocols.ex, End::Gone);

@@ -51,6 +51,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event};
 use stentor_hub::{CoreId, Hub};
+use stentor_session::access::AccessLog;
 use stentor_session::core::Protocols;
 use stentor_session::executor::Apps;
 use stentor_session::limits::{LimitReached, Slot};
@@ -120,6 +121,7 @@ impl<D: Driver> Core<D> {
                 TlsLayer::new(driver, tls),
                 listeners,
                 Report::new(shared.ledger.clone()),
+                AccessLog::new(shared.initial.options.access_log, shared.ledger.clone()),
             ),
             protocols: Protocols::new(shared, core, now, apps, SYSTEM),
             mail: Mail::new(mailboxes),

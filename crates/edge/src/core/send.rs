@@ -33,8 +33,10 @@ pub(super) fn answer(
     if !conns.cork.is_empty() {
         mail.send_new(&mut protocols.ex);
     }
-    if protocols.ex.access.is_on {
-        conns.log_sent(&mut protocols.ex, index, &conns.cork);
+    if conns.access.is_on {
+        let sent = std::mem::take(&mut conns.cork);
+        conns.log_sent(&protocols.ex, index, &sent);
+        conns.cork = sent;
     }
     let bytes = conns.cork.len();
     if bytes > 0
@@ -101,7 +103,7 @@ pub(super) fn flush(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
         }
         if let Some(replies) = conn.replies.take() {
             conns.frames.push(Frame::owned(replies));
-            conn.weigh(&protocols.ex.shared.ledger);
+            conn.weigh(protocols.ex.ledger());
         }
         let conn_id = conn.id;
         match &mut conn.machine {
@@ -129,9 +131,9 @@ pub(super) fn flush(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
         if conns.frames.is_empty() {
             break;
         }
-        if protocols.ex.access.is_on && protocols.ex.access.awaits_status(index) {
+        if conns.access.is_on && conns.access.awaits_status(index) {
             let begin: Vec<u8> = conns.frames[0].bytes().iter().take(STATUS_LINE_BYTES).copied().collect();
-            conns.log_sent(&mut protocols.ex, index, &begin);
+            conns.log_sent(&protocols.ex, index, &begin);
         }
         let sending = conns.driver.send(conn_id, &mut conns.frames);
         protocols.ex.record_latencies(Instant::now);

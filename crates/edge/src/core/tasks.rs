@@ -43,7 +43,7 @@ pub(super) struct Joined {
 pub(super) fn has_commands_left(protocols: &Protocols, work: &Work) -> bool {
     !work.tasks.unfinished.is_empty()
         || !work.tasks.link.is_empty()
-        || !protocols.ex.shared.inboxes[protocols.ex.context.core].is_empty()
+        || !protocols.ex.shared.inboxes[protocols.ex.core()].is_empty()
 }
 
 /// Whether commands wait that can be carried out now.
@@ -77,13 +77,13 @@ pub(super) fn finish_joined(
     mail: &mut Mail,
     work: &mut Work,
 ) {
-    let now = protocols.ex.context.now;
+    let now = protocols.ex.now();
     let is_finished = |joined: &mut Joined| joined.rooms.is_empty() || joined.until <= now;
     for Joined { task, bytes, rooms, .. } in work.tasks.joined.extract_if(.., is_finished).collect::<Vec<_>>()
     {
         rooms.iter().for_each(|room| protocols.ex.hub.handle_release(room));
         finish(conns, protocols, mail, *task, &mut 0);
-        protocols.ex.shared.inboxes[protocols.ex.context.core].task_finished(bytes);
+        protocols.ex.shared.inboxes[protocols.ex.core()].task_finished(bytes);
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn finish(
                     actions::set_alarm(
                         conns,
                         protocols,
-                        protocols.ex.context.now + call.timeout,
+                        protocols.ex.now() + call.timeout,
                         Alarm::Acks(numbers),
                     );
                 }
@@ -219,7 +219,7 @@ pub(super) fn call_session(
     };
     let (Some(number), Data::Arguments { json, attachments }) = (number, data) else {
         let (event, data) = (Some(event.clone()), data.clone());
-        protocols.ex.hub.handle_send(protocols.ex.context.now, &[session], everybody, event, data, false);
+        protocols.ex.send(&[session], everybody, event, data, false);
         return None;
     };
     let json = String::from_utf8_lossy(json).into_owned();

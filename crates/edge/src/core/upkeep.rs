@@ -121,7 +121,7 @@ impl Upkeep {
     /// Checks, once per [`TICK`], limits that no event triggers.
     fn tick(&mut self, conns: &mut Connections<impl Driver>, protocols: &mut Protocols) {
         let ex = &mut protocols.ex;
-        let now = ex.context.now;
+        let now = ex.now();
         conns.driver.timer_set(now + TICK, Timer::Tick.token());
         ex.hub.handle_tick(now);
         ex.expire_suspended();
@@ -132,7 +132,7 @@ impl Upkeep {
         protocols.ex.end_unclaimed_arrivals();
         // The system's clock may have been changed.
         identities::check_due_identities(conns, protocols);
-        if protocols.ex.context.core == 0 && protocols.ex.shared.ledger.pressure() < Pressure::Full {
+        if protocols.ex.core() == 0 && protocols.ex.ledger().pressure() < Pressure::Full {
             protocols.ex.shared.notify_space();
         }
         #[cfg(debug_assertions)]

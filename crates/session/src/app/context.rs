@@ -5,12 +5,13 @@ use super::effect::{Alarm, Effect, Effects, ToConnection, ToSession};
 use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, take_at_once, take_before_leave};
 use super::{Ack, Arguments, Connect, Envelope, Message, RequestId};
 use crate::budget::Budget;
+use crate::drain::DrainState;
 use crate::encode::{Encoding, Encodings, json_string};
-use crate::identity::{Owner, Service};
+use crate::identity::{Owner, Service, Sids};
 use crate::ledger::Pressure;
 use crate::limits::LimitPolicy;
 use crate::limits::rates::{Counted, SessionRates};
-use crate::millis::Millis;
+use crate::millis::{Clock, Millis};
 use crate::ports::PublicId;
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
@@ -27,8 +28,13 @@ pub struct CoreContext {
     pub now: Instant,
     /// The time at which the turn began, in milliseconds.
     pub millis: Millis,
+    pub(crate) clock: Clock,
+    /// Draws the ids of clients.
+    pub(crate) sids: Sids,
     /// The number of the core.
     pub core: CoreId,
+    /// The state of the node's drain.
+    pub(crate) drain: DrainState,
     pub(crate) seed: [u64; 2],
     pub(crate) heartbeat_interval: Duration,
     pub(crate) message_bytes_max: usize,

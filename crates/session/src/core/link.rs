@@ -72,7 +72,7 @@ impl Protocols {
             let Some(entry) = batch.entries.pop_front() else {
                 self.ex.shared.inboxes[self.ex.context.core].task_finished(batch.bytes);
                 queue.batches.pop_front();
-                if let Some(link) = &self.ex.servers.link {
+                if let Some(link) = &self.ex.link {
                     link.space();
                 }
                 continue;
@@ -99,7 +99,7 @@ impl Protocols {
 
     /// Offers the link the reports that it has refused.
     pub fn retry_link_reports(&mut self) {
-        let refused = self.ex.servers.link.as_mut().map(|link| link.take_refused()).unwrap_or_default();
+        let refused = self.ex.link.as_mut().map(|link| link.take_refused()).unwrap_or_default();
         for id in refused {
             if let Some(link) = self.clients.engineio.get_mut(id).and_then(engineio::Client::link_mut) {
                 link.pass_refused(&mut self.ex, id);
@@ -115,7 +115,7 @@ impl Protocols {
     }
 
     fn client_of(&self, session: LinkSession) -> Option<ClientId> {
-        self.ex.servers.link.as_ref()?.client_of(session)
+        self.ex.link.as_ref()?.client_of(session)
     }
 
     /// Carries out an entry for one session. Without effect if the session has ended.
@@ -126,7 +126,7 @@ impl Protocols {
         let Some(app) = client.link().map(|link| link.app) else { return };
         let members = |ex: &mut crate::executor::Executor,
                        change: &mut dyn FnMut(&mut crate::executor::link::Members)| {
-            if let Some(link) = &mut ex.servers.link {
+            if let Some(link) = &mut ex.link {
                 change(&mut link.members);
             }
         };
@@ -172,7 +172,7 @@ impl Protocols {
         namespace: &Arc<str>,
         (rooms, except): (&[Box<str>], &[Box<str>]),
     ) -> Vec<ClientId> {
-        let sessions = self.ex.servers.link.as_ref();
+        let sessions = self.ex.link.as_ref();
         let mut found = sessions
             .map(|sessions| sessions.members.select(app, namespace, rooms, except))
             .unwrap_or_default();
@@ -227,7 +227,7 @@ impl Protocols {
     /// Changes selected sockets. Returns `false` if some remain.
     fn change_selected(&mut self, selecting: &mut Selecting, steps: &mut usize) -> bool {
         let Selecting { app, clients, selected } = selecting;
-        let Some(link) = &mut self.ex.servers.link else { return true };
+        let Some(link) = &mut self.ex.link else { return true };
         while let Some(id) = clients.pop() {
             if *steps == 0 {
                 clients.push(id);

@@ -45,7 +45,9 @@ impl Protocols {
             bytes <= bytes_max
         });
         let handshake = match self.ex.owner_of(session) {
-            Some(Owner::Client(id)) => self.ex.servers.handshakes.get(id).map(Into::into),
+            Some(Owner::Client(id)) => {
+                self.clients.get(id).and_then(|client| client.handshake()).map(Into::into)
+            }
             _ => None,
         };
         let details = self.ex.details(session);

@@ -8,41 +8,15 @@ use super::Executor;
 use crate::app::{Decided, HandlerScope, Refused};
 use crate::encode::{Encoding, parse_offset};
 use crate::identity::{ClientId, End, Owner, Sid};
-use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
     Denial, Identity, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket,
     MovingSubscription, Pid, SocketName, SocketRequest,
 };
+use crate::recovery::Arrival;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_frame::ConnId;
 use stentor_hub::{Body, Key, MissedMessage, Position, Room, SessionId, Topic};
-
-/// A socket that is moving to this core.
-struct Arrival {
-    slot: usize,
-    session: SessionId,
-    /// The socket with its missed messages. `None` until it arrives.
-    socket: Option<MovingSocket>,
-}
-
-/// The sockets that are moving to a core, by the number of their question.
-pub(super) struct Arrivals {
-    by_question: BTreeMap<u64, Arrival>,
-    charge: Charge,
-}
-
-impl Arrivals {
-    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { by_question: BTreeMap::new(), charge: Charge::new(ledger, Class::Decisions) }
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Arrival> {
-        let arrival = self.by_question.remove(&number)?;
-        self.charge.subtract(arrival.socket.as_ref().map_or(0, MovingSocket::bytes));
-        Some(arrival)
-    }
-}
 
 /// The id of the last message that a client says it has received, `Some(None)` if it names none. `None` if the offset is
 /// invalid.
@@ -88,7 +62,7 @@ impl Executor {
             Topic::Feed(_) => room.namespace() == "/",
         };
         let is_taken = |(core, session)| core == self.context.core && self.hub.tag(session).is_some();
-        if self.arrivals.by_question.contains_key(&number)
+        if self.recovery.arrivals.contains(number)
             || !socket.subscriptions.iter().all(is_allowed)
             || socket.id.decode(self.shared.seed).is_some_and(is_taken)
         {
@@ -100,7 +74,7 @@ impl Executor {
         self.hub.set_tag(session, Owner::Socket(slot).to_tag());
         let is_ready = self.hub.handle_suspend(session) && self.subscribe_moved(session, socket);
         if is_ready {
-            self.arrivals.by_question.insert(number, Arrival { slot, session, socket: None });
+            self.recovery.arrivals.insert(number, slot, session);
         } else {
             self.end_moved(slot, session);
         }
@@ -119,15 +93,7 @@ impl Executor {
         if self.questions.awaited_socket(number).is_none() {
             return;
         }
-        let arrival = self.arrivals.by_question.get_mut(&number);
-        let has_arrived = match (arrival, socket) {
-            (Some(arrival), Some(socket)) => {
-                self.arrivals.charge.add(socket.bytes());
-                arrival.socket = Some(socket);
-                true
-            }
-            _ => false,
-        };
+        let has_arrived = socket.is_some_and(|socket| self.recovery.arrivals.deliver(number, socket));
         self.questions.decide(number, if has_arrived { Ok(()) } else { Err(Denial::UNAVAILABLE) });
     }
 
@@ -142,7 +108,7 @@ impl Executor {
         source: u64,
         identity: Option<Arc<Identity>>,
     ) -> Option<(usize, SessionId)> {
-        let Arrival { slot, session, socket } = self.arrivals.remove(number)?;
+        let Arrival { slot, session, socket } = self.recovery.arrivals.remove(number)?;
         let room = self.recovery.room_of(slot).cloned();
         let is_same = |socket: &MovingSocket| {
             identity.as_ref().is_none_or(|identity| identity.principal == socket.principal)
@@ -190,9 +156,9 @@ impl Executor {
     /// Ends sockets that arrived too late, or whose clients have disconnected.
     pub fn end_unclaimed_arrivals(&mut self) {
         let questions = &self.questions;
-        let unclaimed = self.arrivals.by_question.keys().copied().filter(|number| !questions.knows(*number));
+        let unclaimed = self.recovery.arrivals.numbers().filter(|number| !questions.knows(*number));
         for number in unclaimed.collect::<Vec<u64>>() {
-            if let Some(Arrival { slot, session, .. }) = self.arrivals.remove(number) {
+            if let Some(Arrival { slot, session, .. }) = self.recovery.arrivals.remove(number) {
                 self.end_moved(slot, session);
             }
         }

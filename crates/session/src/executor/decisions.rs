@@ -102,7 +102,7 @@ impl Executor {
     /// Removes the questions of a connection that has ended.
     pub fn forget_questions(&mut self, conn: ConnId) {
         self.questions.forget(conn);
-        if self.servers.link.is_some() {
+        if self.link.is_some() {
             self.forget_request(conn);
         }
     }

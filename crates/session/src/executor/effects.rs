@@ -5,8 +5,8 @@ use crate::app::{ENVELOPE_BYTES, Waiter};
 use crate::identity::{ClientId, End};
 use crate::ports::{PublicId, Publish};
 use std::sync::Arc;
-use stentor_frame::ConnId;
-use stentor_hub::{Data, Disconnect, Emit, Rooms, SessionId};
+use stentor_frame::{ConnId, Frame};
+use stentor_hub::{CoreId, Data, Disconnect, Dispatch, Emit, PresenceMessage, Room, Rooms, SessionId};
 
 impl Executor {
     /// Adds an effect.
@@ -48,6 +48,34 @@ impl Executor {
     ) {
         self.budget.count_published(data.len() + ENVELOPE_BYTES);
         self.outlet.emit(&mut self.hub, self.context.now, rooms, (event, data), how, except);
+    }
+
+    /// Sends a message to sessions of this core, in a room of their namespace.
+    pub fn send(
+        &mut self,
+        sessions: &[SessionId],
+        room: &Room,
+        event: Option<Arc<str>>,
+        data: Data,
+        volatile: bool,
+    ) {
+        self.hub.handle_send(self.context.now, sessions, room, event, data, volatile);
+    }
+
+    /// Handles a message of another core's hub.
+    pub fn receive_dispatch(&mut self, from: CoreId, dispatch: Dispatch<Frame>) {
+        self.budget.count_published(dispatch.weight_bytes());
+        self.hub.handle_dispatch(self.context.now, from, dispatch);
+    }
+
+    /// Handles another node's message about the members of a room.
+    pub fn receive_presence(&mut self, room: &Room, node: u64, message: PresenceMessage) {
+        self.hub.handle_presence_message(self.context.now, room, node, message);
+    }
+
+    /// Handles that another node has gone, with its members of rooms.
+    pub fn lose_node(&mut self, node: u64) {
+        self.hub.handle_lost_node(self.context.now, node);
     }
 
     /// Passes waiting messages to the broker, as far as it has room. Returns `true` if messages wait now and didn't after

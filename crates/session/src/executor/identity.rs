@@ -13,12 +13,12 @@ use stentor_hub::{Notice, Policy, SessionId, Topic};
 impl Executor {
     /// The Unix time of this turn, in milliseconds.
     pub fn unix_millis(&self) -> u64 {
-        self.clock.unix_millis(self.context.now)
+        self.context.clock.unix_millis(self.context.now)
     }
 
     /// The date of this turn, for responses.
     pub(crate) fn date(&self) -> HttpDate {
-        self.clock.date(self.context.now)
+        self.context.clock.date(self.context.now)
     }
 
     /// Verifies the identity of a client on the connection `conn`. Returns `None` if clients have no identities. `decided` is

@@ -11,7 +11,6 @@
 mod arrivals;
 mod decisions;
 mod effects;
-pub(crate) mod handshakes;
 pub(crate) mod holds;
 mod identity;
 pub(crate) mod link;
@@ -19,13 +18,12 @@ mod notices;
 mod observe;
 mod recovery;
 mod sessions;
+mod state;
 
 pub(crate) use crate::app::Feeds;
 pub use crate::app::{Alarm, Effect, PollAnswer, ToClient, ToConnection, ToSession};
-use arrivals::Arrivals;
 pub(crate) use stentor_hub::SubscribeOptions;
 
-use crate::access::AccessLog;
 use crate::app::{
     AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, Decided, Effects, HandlerScope,
     Identities, NotSubscribed, Outlet, Questions, Refused, Tickets, asking, public_id, take_at_once,
@@ -49,7 +47,6 @@ use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
 use crate::system::System;
 use crate::tracked::Tracked;
-use handshakes::Handshakes;
 use holds::SessionHolds;
 use link::LinkSessions;
 use notices::Notices;
@@ -77,14 +74,6 @@ pub struct Apps {
     pub services: Vec<Option<Box<dyn Application>>>,
 }
 
-/// State for the servers of applications.
-pub(crate) struct Servers {
-    /// Handshakes of Socket.IO clients, for other servers that ask.
-    pub(crate) handshakes: Handshakes,
-    /// The sessions of the application link. `None` without a link.
-    pub(crate) link: Option<Box<LinkSessions>>,
-}
-
 /// One core's executor.
 pub struct Executor {
     /// State that all cores of the node share.
@@ -92,8 +81,7 @@ pub struct Executor {
     pub(crate) settings: Arc<Settings>,
     metrics: Arc<CoreMetrics>,
     /// State of the core and its turn, for handlers.
-    pub context: CoreContext,
-    pub(crate) clock: Clock,
+    pub(crate) context: CoreContext,
     /// The core's shard of the hub.
     pub hub: Tracked<Hub<Encodings>>,
     apps: Apps,
@@ -101,24 +89,18 @@ pub struct Executor {
     pub(crate) acks: Acks,
     /// Effects that haven't been carried out.
     pub(crate) effects: Effects,
-    pub(crate) sids: Sids,
     /// Socket.IO sockets that can be recovered.
     pub(crate) recovery: RecoverableSockets,
-    arrivals: Arrivals,
     /// Counts of sessions in the tables of the node. `None` if no such limit is on.
     holds: Option<SessionHolds>,
     /// Publishes messages on this node and through the broker.
     pub(crate) outlet: Outlet,
     /// Questions to the authorizer.
     pub(crate) questions: Questions,
-    /// State for the servers of applications.
-    pub(crate) servers: Servers,
-    /// The access log.
-    pub access: AccessLog,
+    /// The sessions of the application link. `None` without a link.
+    pub(crate) link: Option<Box<LinkSessions>>,
     /// The work that this turn has room for.
     pub budget: Budget,
-    /// The state of the node's drain.
-    pub drain: DrainState,
     /// Notices to the application behind the server. `None` if it receives none.
     notices: Option<Box<Notices>>,
 }
@@ -145,7 +127,10 @@ impl Executor {
         let context = CoreContext {
             now,
             millis: Millis::at(now, now),
+            clock: Clock::new(now, system.unix_millis),
+            sids: Sids::new(system),
             core,
+            drain: DrainState::default(),
             seed: shared.seed,
             heartbeat_interval: options.heartbeat.interval,
             message_bytes_max: options.limits.message_bytes_max,
@@ -157,15 +142,12 @@ impl Executor {
             limited: Cell::new(0),
         };
         Self {
-            clock: Clock::new(now, system.unix_millis),
             context,
             hub,
             apps,
             acks: Acks::default(),
             effects: Effects::default(),
-            sids: Sids::new(system),
-            recovery: RecoverableSockets::new(core, shared.moved.clone()),
-            arrivals: Arrivals::new(shared.ledger.clone()),
+            recovery: RecoverableSockets::new(core, shared.moved.clone(), shared.ledger.clone()),
             holds: SessionHolds::new(&shared.limits),
             questions: Questions::new(
                 options.authorizer.clone(),
@@ -176,17 +158,12 @@ impl Executor {
                 options.limits.decision_timeout,
                 shared.ledger.clone(),
             ),
-            servers: Servers {
-                handshakes: Handshakes::new(shared.ledger.clone()),
-                link: options
-                    .link
-                    .as_ref()
-                    .and_then(|link| LinkSessions::new(link.sink.clone(), core, shared.ledger.clone())),
-            },
-            access: AccessLog::new(options.access_log, shared.ledger.clone()),
+            link: options
+                .link
+                .as_ref()
+                .and_then(|link| LinkSessions::new(link.sink.clone(), core, shared.ledger.clone())),
             outlet: Outlet::new(options.broker.clone(), shared.clone(), shared.ledger.clone(), shared.seed),
             budget: Budget::new(options.limits.turn_bytes_max, options.limits.send_buffer_bytes_max),
-            drain: DrainState::default(),
             notices,
             metrics: shared.metrics[core].clone(),
             shared,
@@ -220,7 +197,7 @@ impl Executor {
     #[inline]
     pub fn begin_turn(&mut self, now: Instant) {
         self.context.now = now;
-        self.context.millis = self.clock.at(now);
+        self.context.millis = self.context.clock.at(now);
         self.budget.begin_turn();
         // Records a change only if a deadline of the hub has passed, which is rare.
         if self.hub.untracked().handle_time(now) {
@@ -255,7 +232,7 @@ impl Executor {
     /// up to `RECONNECT_WINDOW`. The same number gives the same delay.
     pub fn return_delay(&self, number: u64) -> Duration {
         let now = self.context.now;
-        self.drain.until_replaced(now) + part_of(RECONNECT_WINDOW, number)
+        self.context.drain.until_replaced(now) + part_of(RECONNECT_WINDOW, number)
     }
 
     /// Counts a session or client that the server ends.
@@ -489,7 +466,7 @@ impl Executor {
 
     /// Draws the id of a client of this core.
     pub(crate) fn draw_sid(&mut self) -> Sid {
-        self.sids.draw(self.context.core, self.shared.cores, self.shared.initial.options.node_tag)
+        self.context.sids.draw(self.context.core, self.shared.cores, self.shared.initial.options.node_tag)
     }
 
     /// Returns a callback that reports the node of a session, which a request on `conn` names, to the core from any thread.

@@ -15,7 +15,7 @@ impl Executor {
             user,
             info,
             address: source.map(|(source, _)| network_of(source)),
-            since: source.map(|(_, opened_at)| self.clock.start_seconds() + u64::from(opened_at)),
+            since: source.map(|(_, opened_at)| self.context.clock.start_seconds() + u64::from(opened_at)),
             send_buffer_bytes: self.hub.pending_bytes_of(session),
         }
     }

@@ -34,23 +34,15 @@ impl Executor {
         self.recovery.client_of(slot).is_none().then_some(slot)
     }
 
-    /// Removes the identity and the handshake of a client that has ended or moves.
-    pub fn take_client(&mut self, id: ClientId) -> (Option<ClientIdentity>, Option<Box<str>>) {
-        (self.questions.identities.take_client(id), self.servers.handshakes.take(id))
+    /// Removes the identity of a client that has ended or moves.
+    pub fn take_client(&mut self, id: ClientId) -> Option<ClientIdentity> {
+        self.questions.identities.take_client(id)
     }
 
-    /// Stores the identity and the handshake of a client that has moved here.
-    pub fn set_client(
-        &mut self,
-        id: ClientId,
-        identity: Option<ClientIdentity>,
-        handshake: Option<Box<str>>,
-    ) {
+    /// Stores the identity of a client that has moved here.
+    pub fn set_client(&mut self, id: ClientId, identity: Option<ClientIdentity>) {
         if let Some(identity) = identity {
             self.questions.identities.set_client(id, identity);
-        }
-        if let Some(handshake) = handshake {
-            self.servers.handshakes.set(id, handshake);
         }
     }
 

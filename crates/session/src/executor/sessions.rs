@@ -33,7 +33,7 @@ impl Executor {
 
     /// Counts a new session towards the limits of its address.
     pub(super) fn count_session(&mut self, session: SessionId, source: u64) {
-        self.hub.set_source(session, source, self.clock.seconds(self.context.now));
+        self.hub.set_source(session, source, self.context.clock.seconds(self.context.now));
         if let Some(holds) = &mut self.holds {
             holds.open(&self.shared.limits, session, source, self.context.now);
         }

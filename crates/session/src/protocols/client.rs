@@ -207,6 +207,11 @@ pub trait Client {
         None
     }
 
+    /// The client's handshake, as other servers of Socket.IO request it. `None` if it isn't kept.
+    fn handshake(&self) -> Option<&str> {
+        None
+    }
+
     /// Size of packets that the client can't handle yet, in bytes: the received part of a packet whose attachments are
     /// incomplete, and a CONNECT that waits for a decision.
     fn attachment_bytes(&self) -> usize {

@@ -98,7 +98,7 @@ impl Response for Awaited {
             if let Some(position) = self.unchanged {
                 self.state.is_whole = true;
                 self.answer_unchanged(self.options(ex), position, out);
-            } else if ex.drain.is_draining() {
+            } else if ex.is_draining() {
                 self.fail(ex, 503, "the server is shutting down", out);
             } else {
                 self.fail(ex, 504, "no document arrived in time (limits.request_timeout)", out);
@@ -211,7 +211,7 @@ impl Awaited {
 
     fn options(&self, ex: &Executor) -> ResponseOptions {
         ResponseOptions {
-            keep_alive: self.state.keep_alive && !ex.drain.is_draining(),
+            keep_alive: self.state.keep_alive && !ex.is_draining(),
             head_only: self.head_only,
             date: ex.date(),
         }

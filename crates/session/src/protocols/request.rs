@@ -176,7 +176,7 @@ impl<'a> RequestContext<'a> {
 
     /// Answers while the server shuts down.
     pub(crate) fn unavailable_while_draining(&mut self, extra: &[(&str, &str)]) -> Option<RequestOutcome> {
-        self.ex.drain.is_draining().then(|| self.unavailable("1", extra, "the server is shutting down"))
+        self.ex.is_draining().then(|| self.unavailable("1", extra, "the server is shutting down"))
     }
 
     /// Answers that the server has no room for another client.
@@ -190,7 +190,7 @@ impl<'a> RequestContext<'a> {
 
     /// Moves the connection to the core of its client, or answers that this isn't possible now.
     pub(crate) fn move_to(&mut self, core: CoreId) -> RequestOutcome {
-        if self.ex.drain.is_draining() || self.stays {
+        if self.ex.is_draining() || self.stays {
             return self.unavailable("1", &[], "the session's core is busy; try again");
         }
         RequestOutcome::Move(core)
@@ -222,7 +222,7 @@ impl<'a> RequestContext<'a> {
         if !relay.reaches(node) {
             return None;
         }
-        if self.ex.drain.is_draining() || self.stays {
+        if self.ex.is_draining() || self.stays {
             return Some(self.unavailable("1", &[], "the session's node is busy; try again"));
         }
         Some(RequestOutcome::Relay(node))

@@ -305,7 +305,7 @@ fn open(
 
 /// Answers a request while the node drains.
 fn turn_away(cx: &mut RequestContext<'_>, extra: &[(&str, &str)]) -> Option<RequestOutcome> {
-    if cx.ex.drain.is_draining() && is_event_source(cx.request) && cx.request.method() == "GET" {
+    if cx.ex.is_draining() && is_event_source(cx.request) && cx.request.method() == "GET" {
         return Some(send_back(cx, extra));
     }
     cx.unavailable_while_draining(extra)

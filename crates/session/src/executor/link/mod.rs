@@ -112,7 +112,7 @@ impl LinkSessions {
 impl Executor {
     /// Takes the client for which a request on this connection waits.
     pub(crate) fn take_requested(&mut self, conn: ConnId) -> Option<ClientId> {
-        self.servers.link.as_mut()?.requests.remove(&conn)
+        self.link.as_mut()?.requests.remove(&conn)
     }
 
     /// Ends the client for which a request on this connection waits, because the connection has ended.
@@ -130,7 +130,7 @@ impl Executor {
         records: Vec<u8>,
         is_volatile: bool,
     ) {
-        let Some(link) = &self.servers.link else { return };
+        let Some(link) = &self.link else { return };
         self.budget.count_published(records.len() + crate::app::ENVELOPE_BYTES);
         let room = link.room.clone();
         self.hub.handle_send_to_all(sessions, &room, Data::Binary(records.into()), is_volatile);

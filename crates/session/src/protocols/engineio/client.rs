@@ -59,6 +59,10 @@ impl client::Client for Client {
         has_own.then(|| id_of_version_3(&self.state.sid.to_string(), namespace))
     }
 
+    fn handshake(&self) -> Option<&str> {
+        self.socketio()?.handshake.as_ref().map(|handshake| &*handshake.text)
+    }
+
     fn attachment_bytes(&self) -> usize {
         let headers = self.headers().into_iter().flat_map(|headers| headers.iter());
         let of_link = self.link().map_or(0, Link::held_bytes)

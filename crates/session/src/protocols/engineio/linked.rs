@@ -65,7 +65,7 @@ fn open(
         return unavailable;
     }
     let request = describe(cx, &query, &sid.to_string());
-    let Some(session) = cx.ex.servers.link.as_mut().map(|link| link.draw()) else {
+    let Some(session) = cx.ex.link.as_mut().map(|link| link.draw()) else {
         return cx.unavailable("1", &[], "there is no application link");
     };
     let mut client = Client::new(cx.ex, sid, cx.source, ActiveTransport::None, query.version);
@@ -77,8 +77,7 @@ fn open(
     client.state.due_at = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
     let id = clients.insert(client).state.id;
     let conn = cx.conn;
-    let is_taken =
-        cx.ex.servers.link.as_mut().is_some_and(|link| link.open(session, id, conn, (app, request)));
+    let is_taken = cx.ex.link.as_mut().is_some_and(|link| link.open(session, id, conn, (app, request)));
     if !is_taken {
         clients.remove(id);
         return cx.unavailable("1", &[], "too many requests wait for the application");
@@ -268,7 +267,7 @@ impl Client {
         let Answer::Asked(conn) = link.answer else { return };
         link.answer = Answer::Refused(Box::new(refusal));
         let session = link.session;
-        if let Some(link) = &mut ex.servers.link {
+        if let Some(link) = &mut ex.link {
             link.forget(session);
         }
         ex.push(Effect::Connection(conn, ToConnection::Admit(Connect::Accept)));
@@ -321,7 +320,7 @@ impl Client {
 
     /// Describes the session for the worker that takes it.
     pub(crate) fn describe_to_worker(&self, ex: &Executor, request: u32) {
-        let (Some(link), Some(sessions)) = (self.link(), &ex.servers.link) else { return };
+        let (Some(link), Some(sessions)) = (self.link(), &ex.link) else { return };
         let sockets = sessions.members.describe(self.state.id);
         link.report(ex, LinkReport::Described(LinkDescription { request, upgraded: link.upgraded, sockets }));
     }

@@ -26,7 +26,7 @@ pub(crate) use requests::{handle_body, handle_request};
 use super::client::{ActiveTransport, Client as _, ClientState};
 use super::link::Link;
 use super::response::{Response, ResponseContext, ResponseState};
-use super::socketio::SocketIo;
+use super::socketio::{Handshake, SocketIo};
 use crate::encode::{Encoding, EngineFraming, Own};
 use crate::executor::{Executor, Feeds, PollAnswer};
 use crate::identity::{ClientId, Sid};
@@ -138,11 +138,11 @@ impl Response for Poll {
             }
             (PollAnswer::Pending | PollAnswer::Heartbeat, _) => return,
             (PollAnswer::Records(records), _) => {
-                self.state.keep_alive &= !cx.ex.drain.is_draining();
+                self.state.keep_alive &= !cx.ex.is_draining();
                 payload::write_answer(out, date, self, &records, &[]);
             }
             (PollAnswer::Unavailable, _) => {
-                self.state.keep_alive &= !cx.ex.drain.is_draining();
+                self.state.keep_alive &= !cx.ex.is_draining();
                 payload::write_unavailable(out, date, self);
             }
         }
@@ -172,6 +172,7 @@ pub struct MigratedClient {
     base64: bool,
     queue: Vec<u8>,
     feeds: Option<Box<Feeds>>,
+    handshake: Option<Box<Handshake>>,
 }
 
 impl Client {
@@ -246,24 +247,26 @@ impl Client {
 
     /// Converts the client for a move to another core.
     pub fn migrate(self) -> MigratedClient {
-        let feeds = match self.application {
-            ApplicationProtocol::SocketIo(io) => io.into_feeds(),
+        let (feeds, handshake) = match self.application {
+            ApplicationProtocol::SocketIo(io) => io.into_moved(),
             ApplicationProtocol::None | ApplicationProtocol::Plain { .. } | ApplicationProtocol::Link(_) => {
-                None
+                (None, None)
             }
         };
         let ClientState { sid, source, queue, .. } = self.state;
-        MigratedClient { sid, source, version: self.version, base64: self.base64, queue, feeds }
+        MigratedClient { sid, source, version: self.version, base64: self.base64, queue, feeds, handshake }
     }
 
     /// Continues a client from another core.
     pub fn arrived(ex: &Executor, migrated: MigratedClient) -> Self {
-        let MigratedClient { sid, source, version, base64, queue, feeds } = migrated;
+        let MigratedClient { sid, source, version, base64, queue, feeds, handshake } = migrated;
         let connect_until = ex.millis().after(ex.options().engine.connect_timeout);
         let mut client = Self::new(ex, sid, source, ActiveTransport::None, version);
         client.endpoint = Endpoint::SocketIo;
         client.base64 = base64;
-        client.application = ApplicationProtocol::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
+        let mut io = SocketIo::new(connect_until, feeds);
+        io.handshake = handshake;
+        client.application = ApplicationProtocol::SocketIo(Box::new(io));
         client.state.queue = queue;
         client.charge(ex);
         client

@@ -5,7 +5,7 @@ use super::{ApplicationProtocol, Client, Endpoint, Probe, linked, payload};
 use crate::app::{Decided, Envelope, Refused};
 use crate::budget::MESSAGE_BYTES;
 use crate::encode::Encoding;
-use crate::executor::{Alarm, Effect, Feeds, handshakes};
+use crate::executor::{Alarm, Effect, Feeds};
 use crate::identity::{ClientId, End, Owner, Service, Sid};
 use crate::model::{Disconnect, SessionId};
 use crate::options::Options;
@@ -18,7 +18,7 @@ use crate::protocols::message::{self, scope_of};
 use crate::protocols::opening::{Admitted, NotAdmitted, Opening};
 use crate::protocols::query::ConnectQuery;
 use crate::protocols::request::{BufferedRequest, RequestContext, borrowed, push_preflight};
-use crate::protocols::socketio::{Carrier, SocketIo};
+use crate::protocols::socketio::{Carrier, Handshake as ClientHandshake, SocketIo, describe};
 use crate::protocols::token::{V1_PROTOCOL, subprotocol, subprotocols};
 use crate::protocols::upgrade::close_denied;
 use smallvec::SmallVec;
@@ -262,12 +262,12 @@ impl Handshake {
         let id = client.state.id;
         ex.arm_client(id);
         cx.remember_client(id, protocol_name(client.endpoint), identity.as_ref().ok().cloned().flatten());
-        if is_socketio && cx.ex.options().keeps_handshakes {
+        if cx.ex.options().keeps_handshakes
+            && let Some(io) = client.socketio_mut()
+        {
             let at = cx.ex.unix_millis();
-            cx.ex
-                .servers
-                .handshakes
-                .set(id, handshakes::describe(cx.request, query, (cx.client.ip, cx.client.is_secure), at));
+            let text = describe(cx.request, query, (cx.client.ip, cx.client.is_secure), at);
+            io.handshake = Some(ClientHandshake::new(cx.ex, text));
         }
         let ex = &mut *cx.ex;
         let Options { engine, heartbeat, limits, .. } = &ex.settings.clone().options;

@@ -19,6 +19,7 @@ use super::clients::Clients;
 use super::request::{Answer, Answered, BufferedRequest, RequestOutcome};
 use super::response::Response;
 use super::websocket::WebSocket;
+use crate::access::AccessLog;
 use crate::app::Connect;
 use crate::budget::REQUEST_BYTES;
 use crate::executor::Executor;
@@ -45,6 +46,8 @@ pub struct HttpContext<'a> {
     pub session: &'a mut Option<SessionId>,
     /// The entry that counts the connection for its address.
     pub slot: &'a mut Slot,
+    /// The access log.
+    pub access: &'a mut AccessLog,
 }
 
 /// Events while an input is handled, besides responses.
@@ -95,6 +98,16 @@ pub enum Destination {
     Node(NodeTag),
 }
 
+/// Whether a connection may move to the core of its next request.
+#[derive(Clone, Copy)]
+enum Placement {
+    Movable,
+    /// Another core had no room for the connection.
+    Fixed,
+    /// The connection exceeds a limit, so its first request is refused.
+    Refused(LimitReached),
+}
+
 /// An HTTP connection.
 pub struct Http {
     /// The address of the connection's other end.
@@ -115,10 +128,7 @@ pub struct Http {
     pub moving: Option<Destination>,
     /// The way in which the connection arrived. `None` if it comes directly from its client.
     handover: Option<Handover>,
-    /// `true` if the connection can't be moved, because another core had no room for it.
-    stays: bool,
-    /// The limit that the connection exceeds, if any. Its first request is refused.
-    refusal: Option<LimitReached>,
+    placement: Placement,
     /// `true` if requests wait in the buffer until the responses to earlier ones are read.
     pub stalled: bool,
     /// `true` if the client has finished sending. The connection ends after the pending responses (RFC 9112, 9.6).
@@ -147,8 +157,7 @@ impl Http {
             waiting: buffered.map(Waiting::Body),
             moving: None,
             handover,
-            stays,
-            refusal: None,
+            placement: if stays { Placement::Fixed } else { Placement::Movable },
             stalled: false,
             finished,
             progress: Progress::default(),
@@ -158,7 +167,7 @@ impl Http {
 
     /// Makes the connection refuse its first request, because the connection exceeds a limit.
     pub fn refuse(&mut self, reached: LimitReached) {
-        self.refusal = Some(reached);
+        self.placement = Placement::Refused(reached);
     }
 
     /// Whether the next request must wait.
@@ -300,7 +309,7 @@ impl Http {
                 cx.ex.close_session(session);
             }
             let keep_alive = waiting.response().is_some_and(|response| response.state().keep_alive);
-            if !keep_alive || cx.ex.drain.is_finishing() {
+            if !keep_alive || cx.ex.is_finishing() {
                 return Flow::Stop;
             }
         }
@@ -426,7 +435,7 @@ impl Http {
             _ => cx.ex.metrics().requests.add(1),
         }
         self.begun = false;
-        self.stays = false;
+        self.placement = Placement::Movable;
         self.handover.take_if(|handover| *handover == Handover::Returned);
         match outcome {
             RequestOutcome::Upgraded(upgraded) => {

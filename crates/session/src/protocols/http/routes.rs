@@ -1,6 +1,6 @@
 //! Answers requests by their routes.
 
-use super::{Http, HttpContext};
+use super::{Http, HttpContext, Placement};
 use crate::access::{Entry, shown_path};
 use crate::app::HandlerScope;
 use crate::identity::Service;
@@ -129,7 +129,7 @@ impl Http {
             options: ResponseOptions::of(
                 cx.ex,
                 request,
-                cx.ex.drain.is_finishing() || self.handover == Some(Handover::Relayed),
+                cx.ex.is_finishing() || self.handover == Some(Handover::Relayed),
             ),
             ex: cx.ex,
             request,
@@ -139,7 +139,7 @@ impl Http {
             client,
             port: if client.is_forwarded { 0 } else { self.peer.port() },
             source: ports::source_of(client.ip),
-            stays: self.stays,
+            stays: !matches!(self.placement, Placement::Movable),
             handover: self.handover,
             departed: cx.departed,
         };
@@ -171,7 +171,7 @@ impl Http {
         let before = out.len();
         let (mut context, _, clients) = self.request_context(cx, request, out);
         let outlives_drain = find(request.path(), context.ex.options()).outlives_drain();
-        context.options.keep_alive &= !context.ex.drain.is_draining() || outlives_drain;
+        context.options.keep_alive &= !context.ex.is_draining() || outlives_drain;
         let outcome = answered.resume(&mut context, clients);
         self.after_request(cx, request, &outcome, &out[before..]);
         outcome
@@ -184,7 +184,7 @@ impl Http {
         outcome: &Outcome,
         response: &[u8],
     ) {
-        if cx.ex.access.is_on {
+        if cx.access.is_on {
             self.log(cx, request, outcome, response);
         }
         // A request that has been answered no longer counts.
@@ -215,7 +215,7 @@ impl Http {
             user: user.map(|user| user.subject),
             status: None,
         };
-        cx.ex.access.begin(cx.conn.index(), begun, entry, response, lasts);
+        cx.access.begin(cx.conn.index(), begun, entry, response, lasts);
     }
 
     /// Stops counting a connection for the client address of its request. A trusted proxy's connection counts only while a
@@ -227,10 +227,10 @@ impl Http {
     }
 
     fn route_to(&mut self, cx: &mut HttpContext<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
-        let refusal = self.refusal;
+        let placement = self.placement;
         let (mut cx, slot, clients) = self.request_context(cx, request, out);
         let cx = &mut cx;
-        if let Some(reached) = refusal {
+        if let Placement::Refused(reached) = placement {
             return cx.refuse_limit(reached);
         }
         // `/` is the usual path of plain WebSocket servers, so a WebSocket there is one of the application.
@@ -248,7 +248,7 @@ impl Http {
         }
         // While the node drains, only requests of existing sessions keep their connection. For a new session, the client
         // may reach another node.
-        cx.options.keep_alive &= !cx.ex.drain.is_draining() || target.outlives_drain();
+        cx.options.keep_alive &= !cx.ex.is_draining() || target.outlives_drain();
         match target {
             Route::Health if cx.reads() => {
                 cx.answer(200, "text/plain; charset=utf-8", &[("Cache-Control", "no-store")], b"ok\n")
@@ -274,7 +274,7 @@ impl Http {
             }
             Route::Feed(key) if cx.reads() => {
                 let home = cx.ex.core_of(&Topic::Feed(key.clone()));
-                if home != cx.ex.context.core && !cx.ex.drain.is_draining() && !cx.stays {
+                if home != cx.ex.context.core && !cx.ex.is_draining() && !cx.stays {
                     return Outcome::Move(home);
                 }
                 document::handle_request(cx, key)
@@ -315,9 +315,9 @@ impl Http {
         {
             self.release_slot(cx);
         }
-        if cx.ex.access.is_on {
+        if cx.access.is_on {
             let is_whole = matches!(outcome, Outcome::Answered { .. });
-            cx.ex.access.sent(cx.conn.index(), cx.ex.context.now, &out[before..], is_whole);
+            cx.access.sent(cx.conn.index(), cx.ex.context.now, &out[before..], is_whole);
         }
         outcome
     }
@@ -327,7 +327,7 @@ impl Http {
 /// that the request opens. A SockJS session over HTTP is counted later, when it is known to be new.
 fn count(cx: &mut RequestContext<'_>, target: &Route, slot: &mut Slot) -> Result<(), LimitReached> {
     // While the server drains, an SSE request opens no session.
-    let opens_no_session = matches!(target, Route::Events(_)) && cx.ex.drain.is_draining();
+    let opens_no_session = matches!(target, Route::Events(_)) && cx.ex.is_draining();
     if !target.connects() || opens_no_session {
         return Ok(());
     }

@@ -173,7 +173,7 @@ impl Link {
 
     /// Passes a unit to the link, or keeps it until the link takes reports again.
     fn pass(&mut self, ex: &mut Executor, client: ClientId, unit: LinkMessages) {
-        let Some(link) = &mut ex.servers.link else { return };
+        let Some(link) = &mut ex.link else { return };
         if let Err(LinkReport::Messages(unit)) = link.report(self.session, LinkReport::Messages(unit)) {
             self.input.refused = Some(unit);
             link.keep_refused(client);
@@ -224,7 +224,7 @@ impl Link {
 
     /// Reports an event that the link always takes.
     pub(crate) fn report(&self, ex: &Executor, report: LinkReport) {
-        if let Some(link) = &ex.servers.link {
+        if let Some(link) = &ex.link {
             let _ = link.report(self.session, report);
         }
     }
@@ -260,7 +260,7 @@ impl Link {
         if let Some(session) = self.hub_session.take() {
             ex.close_session(session);
         }
-        let Some(link) = &mut ex.servers.link else { return };
+        let Some(link) = &mut ex.link else { return };
         link.members.remove_all(self.app, client);
         if link.forget(self.session) {
             self.report(ex, LinkReport::Closed { reason: reason_of(end), description: None });

@@ -66,7 +66,7 @@ impl Response for Stream {
                 }
             }
             PollAnswer::Pending if client.state().ended => {
-                self.state.keep_alive &= !cx.ex.drain.is_draining();
+                self.state.keep_alive &= !cx.ex.is_draining();
                 self.write_end(client, out);
             }
             // Another stream carries the client now.

@@ -307,7 +307,7 @@ impl SocketIo {
     /// can't move.
     fn kept_elsewhere(&self, ex: &Executor, sid: Sid, pid: Sid) -> Option<CoreId> {
         let (core, cores) = (ex.context.core, ex.shared.cores);
-        if !self.is_fresh() || self.stays || sid.core(cores) != core || ex.drain.is_draining() {
+        if !self.is_fresh() || self.stays || sid.core(cores) != core || ex.is_draining() {
             return None;
         }
         ex.shared.core_of_socket(pid).filter(|other| *other != core)

@@ -10,9 +10,11 @@
 //! ([`crate::executor`]). A client that reconnects to another core is moved to the core that has its missed messages.
 
 mod connect;
+mod handshake;
 
 use connect::Connecting;
 pub(crate) use connect::id_of_version_3;
+pub(crate) use handshake::{Handshake, describe};
 
 use super::client::{ClientState, Flow};
 use super::message::after_handler;
@@ -44,6 +46,8 @@ pub struct SocketIo {
     refused: u8,
     /// A CONNECT that waits for a decision. The client's further messages wait for it.
     connecting: Option<Box<Connecting<'static>>>,
+    /// The client's handshake, for other servers that request it. `None` if there are no such servers.
+    pub(crate) handshake: Option<Box<Handshake>>,
 }
 
 /// A client's socket in a namespace.
@@ -99,6 +103,7 @@ impl SocketIo {
             stays: false,
             refused: 0,
             connecting: None,
+            handshake: None,
         }
     }
 
@@ -123,8 +128,9 @@ impl SocketIo {
         self.feeds = (!feeds.keys.is_empty()).then(|| feeds.into());
     }
 
-    pub(crate) fn into_feeds(self) -> Option<Box<Feeds>> {
-        self.feeds
+    /// The feeds and the handshake, for a move to another core.
+    pub(crate) fn into_moved(self) -> (Option<Box<Feeds>>, Option<Box<Handshake>>) {
+        (self.feeds, self.handshake)
     }
 
     /// Size of an incomplete packet and of a CONNECT that waits for a decision, in bytes.

@@ -255,6 +255,12 @@ fn exchange<'a>(
     Some((Exchange { service, settings, resource: route.resource, key }, error))
 }
 
+/// Makes the exchange for a path under a prefix.
+fn exchange_of<'a>(path: &'a str, options: &'a Options) -> Option<(Exchange<'a>, Route<'a>)> {
+    let (service, route) = routes::route_of(path, options)?;
+    Some((exchange(options, service, &route)?.0, route))
+}
+
 /// The answer for which a request waited.
 #[derive(Default)]
 struct Late {
@@ -268,10 +274,7 @@ struct Late {
 fn continue_request(cx: &mut RequestContext<'_>, clients: &mut AllClients, late: Late) -> Outcome {
     let current = cx.ex.settings.clone();
     // The prefix may have been removed from the configuration while the request waited.
-    let found = routes::route_of(cx.request.path(), &current.options);
-    let found =
-        found.and_then(|(service, route)| Some((exchange(&current.options, service, &route)?.0, route)));
-    match found {
+    match exchange_of(cx.request.path(), &current.options) {
         Some((exchange, Route { resource: Resource::Session { session, transport, .. }, .. })) => {
             handle_session(cx, clients, &exchange, session, transport, late)
         }
@@ -329,7 +332,7 @@ fn handle_request(
         }
         Resource::Info => {
             let mut body = Vec::with_capacity(96);
-            let entropy = cx.ex.sids.number();
+            let entropy = cx.ex.context.sids.number();
             answer::write_info(&mut body, settings.websocket, settings.jsessionid, entropy);
             exchange.answer(cx, 200, &exchange.headers(cx), &body)
         }
@@ -474,10 +477,7 @@ fn open(
             return continue_request(cx, clients, Late::default());
         }
         let current = cx.ex.settings.clone();
-        let found = routes::route_of(cx.request.path(), &current.options);
-        let Some((exchange, _)) =
-            found.and_then(|(service, route)| self::exchange(&current.options, service, &route))
-        else {
+        let Some((exchange, _)) = exchange_of(cx.request.path(), &current.options) else {
             return Outcome::LAST;
         };
         let admitted = match admitted {
@@ -488,9 +488,9 @@ fn open(
         if let Some(unavailable) = cx.unavailable_to_new_clients() {
             return unavailable;
         }
-        let clients = &mut clients.sockjs;
-        let (id, headers) = add_client(cx, clients, &exchange, sid, transport, (envelope, claim, admitted));
-        receive(cx, clients, &exchange, id, transport, Some(&headers))
+        let (id, headers) =
+            add_client(cx, &mut clients.sockjs, &exchange, sid, transport, (envelope, claim, admitted));
+        receive(cx, &mut clients.sockjs, &exchange, id, transport, Some(&headers))
     })
 }
 
@@ -520,10 +520,9 @@ fn add_client(
     exchange: &Exchange<'_>,
     sid: Sid,
     transport: Transport,
-    (envelope, claim, admitted): (Envelope, Option<Arc<dyn SessionClaim>>, Admitted),
+    (envelope, claim, Admitted { identity, headers }): (Envelope, Option<Arc<dyn SessionClaim>>, Admitted),
 ) -> (ClientId, Vec<(String, String)>) {
     let (service, push_only) = (exchange.service, exchange.key.is_some());
-    let Admitted { identity, headers } = admitted;
     let ex = &mut *cx.ex;
     let mut client = Client::new(ex, sid, cx.source, (service, envelope, push_only));
     client.claim = claim;

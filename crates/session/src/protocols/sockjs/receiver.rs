@@ -64,7 +64,7 @@ impl Response for Receiver {
         let has_ended = client.state().ended;
         match answer {
             PollAnswer::Pending if has_ended => {
-                self.state.keep_alive &= !cx.ex.drain.is_draining();
+                self.state.keep_alive &= !cx.ex.is_draining();
                 self.write_end(client, cx.ex, out);
             }
             PollAnswer::Pending => self.messages(client, cx.ex, out),

@@ -1,5 +1,6 @@
 //! Runs protocol machines without a core: one executor with a real hub, on a virtual clock, without sockets.
 
+use crate::access::AccessLog;
 use crate::app::Application;
 use crate::core::decided;
 use crate::executor::{Apps, Effect, Executor, ToClient};
@@ -49,6 +50,7 @@ pub(super) struct Rig {
     ws: ws::Shared,
     now: Instant,
     connections: u32,
+    access: AccessLog,
 }
 
 impl Rig {
@@ -63,6 +65,7 @@ impl Rig {
         let now = Instant::now();
         let shared = Arc::new(Shared::new(options, 1, [1, 2], Arc::new(NoControl), Vec::new));
         Self {
+            access: AccessLog::new(false, shared.ledger.clone()),
             ex: Executor::new(shared, 0, now, Apps { node: app, services }, SYSTEM),
             clients: Clients::default(),
             ws: ws::Shared::new(limits),
@@ -107,6 +110,7 @@ impl Rig {
             conn: conn.id,
             session: &mut conn.session,
             slot: &mut Slot::default(),
+            access: &mut self.access,
         };
         let flow = run(http, &mut cx, out);
         if let Some(upgraded) = http.take_upgraded() {

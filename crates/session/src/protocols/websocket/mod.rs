@@ -439,7 +439,7 @@ impl WebSocket {
             return ex.close(session, Disconnect::HeartbeatTimeout);
         }
         self.pinged_at = Some(now);
-        let clock = ex.context.now.saturating_duration_since(ex.clock.start());
+        let clock = ex.context.now.saturating_duration_since(ex.context.clock.start());
         self.profile.dialect.get_mut().write_ping(clock, out);
     }
 }

@@ -3,11 +3,9 @@
 //!
 //! A handshake contains no secret: it has only the headers in [`HEADERS`], the query parameters of Engine.IO, and no `auth`.
 
-use crate::identity::ClientId;
-use crate::ledger::{Charge, Class, Ledger};
-use std::collections::BTreeMap;
+use crate::executor::Executor;
+use crate::ledger::{Charge, Class};
 use std::net::IpAddr;
-use std::sync::Arc;
 use stentor_json::write_string;
 use stentor_wire::engineio::{Request as Query, Transport, Version};
 use stentor_wire::http1::Request;
@@ -17,36 +15,17 @@ const HEADERS: [&str; 3] = ["host", "origin", "user-agent"];
 /// Maximum size of a kept header, in bytes. Longer headers are cut.
 const HEADER_BYTES_MAX: usize = 256;
 
-/// The handshakes of a core's clients.
-pub(crate) struct Handshakes {
-    clients: BTreeMap<ClientId, Box<str>>,
-    charge: Charge,
+/// The handshake of a client, as JSON.
+pub(crate) struct Handshake {
+    pub(crate) text: Box<str>,
+    _charge: Charge,
 }
 
-fn bytes_of(handshake: &str) -> usize {
-    size_of::<(ClientId, Box<str>)>() + handshake.len()
-}
-
-impl Handshakes {
-    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { clients: BTreeMap::new(), charge: Charge::new(ledger, Class::Connections) }
-    }
-
-    /// Stores a client's handshake.
-    pub(crate) fn set(&mut self, client: ClientId, handshake: Box<str>) {
-        self.charge.add(bytes_of(&handshake));
-        self.clients.insert(client, handshake);
-    }
-
-    /// Removes a client's handshake.
-    pub(crate) fn take(&mut self, client: ClientId) -> Option<Box<str>> {
-        let handshake = self.clients.remove(&client)?;
-        self.charge.subtract(bytes_of(&handshake));
-        Some(handshake)
-    }
-
-    pub(crate) fn get(&self, client: ClientId) -> Option<&str> {
-        self.clients.get(&client).map(|handshake| &**handshake)
+impl Handshake {
+    /// Keeps a handshake of a client of this core. It is charged to the ledger until it is dropped.
+    pub(crate) fn new(ex: &Executor, text: Box<str>) -> Box<Self> {
+        let bytes = size_of::<Self>() + text.len();
+        Box::new(Self { text, _charge: Charge::of(ex.ledger().clone(), Class::Connections, bytes) })
     }
 }
 
