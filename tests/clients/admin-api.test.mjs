@@ -132,12 +132,12 @@ push = true
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, fetched, status, nodes, metrics, health, ready, reload] = [
+  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, fetched, status, nodes, links, metrics, health, ready, reload] = [
     ...['publish', 'emit', 'join', 'leave', 'disconnect', 'sessions'].map((name) => `POST /api/v1/${name}`),
     'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}',
-    'POST /api/v1/fetch', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
+    'POST /api/v1/fetch', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /api/v1/links', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
   ].map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 19);
+  assert.equal(operations.length, 20);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -298,6 +298,7 @@ push = true
   const { text: state } = await provoke(status, '200');
   assert.equal(JSON.parse(state).upstreams[0].last_failure.key, 'fetched/a');
   assert.deepEqual(await answered(nodes, '200'), { nodes: [] });
+  assert.deepEqual(await answered(links, '200'), { links: [] });
   await provoke(metrics, '200');
   await provoke(health, '200', null, { token: null });
   await provoke(ready, '200', null, { token: null });

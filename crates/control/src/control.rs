@@ -1,11 +1,12 @@
 //! Starts and stops the control plane.
 
-use crate::admin::{self, Listening};
+use crate::admin::{self, Listening, Services};
 use crate::auth::Auth;
 use crate::current::Current;
 use crate::error::Error;
 use crate::feeds::{Change, Feeds};
 use crate::hooks::Hooks;
+use crate::links::Links;
 use crate::metrics::{Figures, Metrics};
 use crate::options::{AdminOptions, AdminTls, FeedsOptions, ProcessCounter, Reload, TOKEN_BYTES_MIN};
 use crate::pushed_documents::PushedDocuments;
@@ -44,6 +45,8 @@ pub struct Options {
     pub ledger: Option<Arc<Ledger>>,
     /// Reads the configuration again for `POST /api/v1/reload`. `None` means that a reload isn't possible.
     pub reload: Option<Arc<dyn Reload>>,
+    /// Takes the connections of workers. `None`: there is no application link.
+    pub links: Option<Arc<dyn Links>>,
 }
 
 impl Options {
@@ -203,7 +206,7 @@ impl Control {
         };
         let state = admin::State {
             options: Current::new(options.admin),
-            reload: options.reload,
+            services: Services { reload: options.reload, links: options.links },
             registry: metrics.registry(
                 figures,
                 &options.auth.as_ref().map(|auth| auth.metrics.clone()).unwrap_or_default(),

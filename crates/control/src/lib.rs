@@ -16,6 +16,7 @@
 //! - `feeds`: the task that connects `schedule` and `upstream` with the data plane.
 //! - `auth`: tokens, permissions and revocations, for the data plane.
 //! - `hooks`: questions to the backend.
+//! - `links`: the application link, as the admin port calls it.
 //! - `admin`: publish API, metrics, health, on their own port.
 //! - `pushed_documents`: documents that backends push into feeds.
 //! - `secrets`: values of the configuration from the environment and from files.
@@ -33,6 +34,7 @@ mod fair;
 mod feeds;
 mod hooks;
 mod interval_log;
+mod links;
 mod max_age;
 mod metrics;
 mod options;
@@ -57,6 +59,7 @@ pub use error::Error;
 pub use hooks::{
     HookAuthenticator, HookAuthorizer, HookKind, HookOptions, HookSecret, Hooks, WhenUnavailable,
 };
+pub use links::{Connect, LinkView, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
 pub use options::{
     AdminOptions, AdminTls, Content, ContentCoding, FeedsOptions, ProcessCounter, Proxy, PushedKeys,
     Redirects, Reload, RequestMethod, TOKEN_BYTES_MIN, UpstreamOptions,

@@ -46,9 +46,9 @@ pub(crate) fn keys() -> anyhow::Result<ExitCode> {
 fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{name} is valid.\n");
     let changed = config.changed();
-    let Config { feeds, rules, sockjs, bridges, issuers, permissions, .. } = config;
+    let Config { feeds, rules, sockjs, bridges, issuers, permissions, links, .. } = config;
     let has_tables = !(feeds.is_empty() && rules.is_empty() && sockjs.is_empty() && bridges.is_empty());
-    let has_tables = has_tables || !(issuers.is_empty() && permissions.is_empty());
+    let has_tables = has_tables || !(issuers.is_empty() && permissions.is_empty() && links.is_empty());
     // Writing to a string can't fail.
     _ = match (changed.len(), has_tables) {
         (0, false) => writeln!(text, "\nAll settings have their defaults."),
@@ -82,6 +82,7 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     tables(&mut text, "Shared with Socket.IO's servers", bridges, "namespaces", |bridge| {
         bridge.namespaces.join(", ")
     });
+    tables(&mut text, "Applications with workers", links, "app", |link| link.app.clone());
     tables(&mut text, "Issuers of tokens", issuers, "issuer", |issuer| issuer.issuer.clone());
     tables(&mut text, "Permissions", permissions, "allow", |permission| permission.allow.join(", "));
     let guarantees = cluster::guarantees(config);

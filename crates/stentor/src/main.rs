@@ -19,6 +19,7 @@ mod health;
 mod lab;
 mod library;
 mod lifecycle;
+mod links;
 mod logging;
 mod machine;
 mod publish;

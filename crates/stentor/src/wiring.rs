@@ -6,6 +6,7 @@
 use crate::cluster::{self, Member};
 use crate::config::options::Options;
 use crate::library;
+use crate::links;
 use crate::machine;
 use crate::reload::{Parts, Reloader};
 use crate::takeover::{self, Inheritance};
@@ -122,7 +123,7 @@ pub(crate) async fn launch(
     let config = reloader.running();
     let options = machine::options(&config);
     let admin_tls = options.admin_tls();
-    let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = options;
+    let Options { mut edge, mut control, driver, cluster, hooks, tls, links, .. } = options;
     let admin_tls = admin_tls.map(|tls| TlsHandle::load(&tls)).transpose()?.map(|(tls, _)| tls);
     control.admin_tls = admin_tls
         .clone()
@@ -154,6 +155,11 @@ pub(crate) async fn launch(
     if let Some(joining) = &joining {
         edge.notices = joining.observe_sessions(edge.notices.take());
     }
+    let workers = links::prepare(links, &ledger).map(|(workers, routes)| {
+        edge.link = Some(routes);
+        control.links = Some(links::of_admin(&workers));
+        workers
+    });
     let mut inheritance = None;
     if !config.server.takeover_socket.is_empty() {
         inheritance = takeover::request_sockets(Path::new(&config.server.takeover_socket))?;
@@ -178,13 +184,17 @@ pub(crate) async fn launch(
     let started = node.started().clone();
     let sockets = node.sockets().to_vec();
     let handle = node.plane();
-    let (plane, member) = match joining {
+    let (mut plane, member) = match joining {
         Some(joining) => {
             let (plane, member) = joining.start(handle.clone());
             (plane, Some(member))
         }
         None => (DataPlane::new(handle.clone()), None),
     };
+    if let Some(workers) = &workers {
+        plane.metrics.push(workers.metrics());
+        links::start(workers, handle.clone());
+    }
     let runtime = tokio::runtime::Handle::current();
     let reload: Option<Arc<dyn Reload>> = Some(reloader.clone());
     let options = stentor_control::Options { counters, auth, reload, ledger: Some(ledger), ..control };
@@ -203,10 +213,13 @@ pub(crate) async fn launch(
     });
     let joined = runtime.spawn_blocking(move || node.join());
     let ended = Box::pin(async move {
-        joined.await.unwrap_or_else(|error| {
+        let ended = joined.await.unwrap_or_else(|error| {
             tracing::error!(%error, "can't wait for the data plane");
             Ok(())
-        })
+        });
+        // The workers have been notified of the ends of their sessions.
+        workers.into_iter().for_each(|workers| workers.stop());
+        ended
     });
     Ok(Launched { started, plane, control, sockets, is_activated, inheritance, member, ended })
 }

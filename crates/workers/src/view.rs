@@ -198,7 +198,7 @@ impl State {
             metric(
                 Gauge,
                 "link_unacknowledged_bytes",
-                "Bytes that each worker hasn't acknowledged; its messages wait above 256 KiB",
+                "Bytes that each worker hasn't acknowledged; clients' messages wait above links.window_bytes",
                 self.by_worker(|link| link.unacknowledged_bytes),
             ),
             metric(

@@ -9,6 +9,7 @@ pub use super::reason::{COMMON_REASONS, ROUTING_REASONS, Reason};
 use super::State;
 use super::commands::{disconnect, emit, join, leave};
 use super::fetch::fetch;
+use super::links;
 use super::lists::{members, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
@@ -103,7 +104,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// All operations.
-pub static OPERATIONS: [Operation; 19] = [
+pub static OPERATIONS: [Operation; 20] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -279,6 +280,17 @@ pub static OPERATIONS: [Operation; 19] = [
         responses: &[(200, json("Nodes", "The nodes."))],
         reasons: &[],
         handler: || get(nodes),
+        ..COMMAND
+    },
+    Operation {
+        method: "GET",
+        path: "/api/v1/links",
+        summary: "List the links of workers",
+        description: "Lists the workers that run the code of applications (`[[links]]`), with the number of sessions of each. A worker whose \
+                      connection is broken is listed until it returns or its sessions go to other workers.",
+        responses: &[(200, json("Links", "The links, by application and number."))],
+        reasons: &[],
+        handler: || get(links::list),
         ..COMMAND
     },
     Operation {

@@ -14,6 +14,9 @@ use axum::http::{HeaderMap, Method, Request, header};
 use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq;
 
+/// The path of workers' links.
+pub(super) const LINK_PATH: &str = "/link/v1";
+
 /// Checks whether the request is allowed. `local` is the server's address of the connection.
 pub(super) fn check<B>(
     options: &AdminOptions,
@@ -38,7 +41,8 @@ pub(super) fn check<B>(
     let cross_site = |site: &[u8]| site != b"none" && site != b"same-origin";
     let mut origins = headers.get_all(header::ORIGIN).iter();
     if origins.any(|origin| !is_own(origin.as_bytes(), host_text.as_bytes()))
-        || headers.get("sec-fetch-site").is_some_and(|site| cross_site(site.as_bytes())) && !is_link(request)
+        || headers.get("sec-fetch-site").is_some_and(|site| cross_site(site.as_bytes()))
+            && !is_hyperlink(request)
     {
         return Err(Refusal::new(reason::ORIGIN, "requests from web pages (with an Origin) are refused"));
     }
@@ -57,9 +61,9 @@ pub(super) fn is_authorized<B>(options: &AdminOptions, request: &Request<B>) -> 
     options.token.as_ref().is_none_or(|token| has_token(request.headers(), token))
 }
 
-/// Returns `true` for a link to the status page, for example from another site or a chat. The page opens by
+/// Returns `true` for a hyperlink to the status page, for example from another site or a chat. The page opens by
 /// itself, and the linking page learns nothing about it (Fetch Metadata, section 4).
-fn is_link<B>(request: &Request<B>) -> bool {
+fn is_hyperlink<B>(request: &Request<B>) -> bool {
     let has = |name: &str, value: &str| request.headers().get(name).is_some_and(|given| given == value);
     is_page(request.uri().path())
         && request.method() == Method::GET
@@ -74,10 +78,10 @@ fn is_own(origin: &[u8], host: &[u8]) -> bool {
     authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
 }
 
-/// Returns `true` if a path needs no token: a health check, because load balancers send none, or the status
-/// page, which asks for the token.
+/// Returns `true` if the admin port doesn't check the token: of a health check, because load balancers send none, of the status page,
+/// which asks for the token, and of a worker, whose application may have a token of its own.
 fn is_public(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz") || is_page(path)
+    matches!(path, "/healthz" | "/readyz") || is_page(path) || path == LINK_PATH
 }
 
 /// Returns `true` if a `Host` value names this server. Ignores the port, which may be forwarded.

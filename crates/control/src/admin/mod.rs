@@ -11,6 +11,7 @@ mod fetch;
 mod guard;
 mod idempotency;
 mod lines;
+mod links;
 mod lists;
 mod openapi;
 mod page;
@@ -27,6 +28,7 @@ pub use openapi::openapi;
 
 use crate::auth::Auth;
 use crate::current::Current;
+use crate::links::Links;
 use crate::metrics::{Metrics, ReasonLabels, Refusals};
 use crate::options::{AdminOptions, Reload};
 use crate::pushed_documents::PushedDocuments;
@@ -67,10 +69,17 @@ const HEADERS_MAX: usize = 64;
 /// Delay before the next accept after an error, such as no free file descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// Parts of the process that requests call. `None`: the process doesn't have it.
+#[derive(Default)]
+pub(crate) struct Services {
+    pub(crate) reload: Option<Arc<dyn Reload>>,
+    pub(crate) links: Option<Arc<dyn Links>>,
+}
+
 /// State shared by all requests.
 pub(crate) struct State {
     pub(crate) options: Current<AdminOptions>,
-    pub(crate) reload: Option<Arc<dyn Reload>>,
+    pub(crate) services: Services,
     pub(crate) data_plane: DataPlane,
     pub(crate) signals: Arc<Signals>,
     pub(crate) metrics: Metrics,
@@ -136,11 +145,12 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
 
 fn router(state: Arc<State>) -> Router {
     let routes = api::OPERATIONS.iter().map(api::Operation::route);
-    page::add_to(routes.fold(Router::new(), |router, (path, handler)| router.route(&path, handler)))
+    let router = routes.fold(Router::new(), |router, (path, handler)| router.route(&path, handler));
+    page::add_to(links::add_to(router))
         .fallback(async || {
             let message = "known paths are / (the status page), /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
-                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/fetch, /api/v1/status, /api/v1/nodes, \
-                           /api/v1/reload, /metrics, /healthz and \
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/fetch, /api/v1/status, /api/v1/nodes, /api/v1/links, \
+                           /api/v1/reload, /link/v1, /metrics, /healthz and \
                            /readyz";
             Refusal::new(reason::ROUTE, message)
         })
@@ -301,7 +311,7 @@ async fn connection(
 
 /// Answers the requests of a connection until it ends.
 async fn answer(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     local: SocketAddr,
     state: &State,
     router: TowerToHyperService<Router>,
@@ -315,7 +325,8 @@ async fn answer(
         .header_read_timeout(state.options.load().header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = repoll(async {
         tokio::select! {

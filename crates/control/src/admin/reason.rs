@@ -79,6 +79,9 @@ reasons! {
     TOO_MANY_REVOCATIONS: INSUFFICIENT_STORAGE, "too_many_revocations", "`auth.revocations_max` is reached. No token was revoked.";
     CONFIGURATION: UNPROCESSABLE_ENTITY, "configuration",
         "The configuration has mistakes, which the message lists. It is unchanged.";
+    NO_LINKS: NOT_FOUND, "no_links", "The server has no `[[links]]`.";
+    NO_UPGRADE: UPGRADE_REQUIRED, "upgrade", "The request doesn't ask for a WebSocket.";
+    HANDSHAKE: BAD_REQUEST, "handshake", "The request isn't the handshake of a link.";
     INTERNAL: INTERNAL_SERVER_ERROR, "internal", "A bug in Stentor. Please report it.";
     TOO_MANY_CONNECTIONS: SERVICE_UNAVAILABLE, "connections_max",
         "`admin_limits.connections_max` is reached. The server closes the connection.";

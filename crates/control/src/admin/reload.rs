@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use std::sync::Arc;
 
 pub(super) async fn reload(Shared(state): Shared<Arc<State>>) -> Response<Body> {
-    let report = match &state.reload {
+    let report = match &state.services.reload {
         Some(reload) => reload.clone().reload().await,
         None => Ok(r#"{"applied":[],"restart_needed":[],"warnings":[]}"#.to_owned()),
     };

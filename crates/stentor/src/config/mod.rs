@@ -33,8 +33,8 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 use self::options::Options;
 use self::schema::{
     AddressLimits, AdminLimits, AdminTls, Auth, Bridge, Certificate, Cluster, Deflate, Feed, FeedsLimits,
-    Heartbeat, Hook, Issuer, Limits, Listener, Origins, Permission, Proxies, ProxyProtocol, Rooms, Rule,
-    Server, SessionLimits, SockJs, SocketIo, UserLimits,
+    Heartbeat, Hook, Issuer, Limits, Link, Listener, Origins, Permission, Proxies, ProxyProtocol, Rooms,
+    Rule, Server, SessionLimits, SockJs, SocketIo, UserLimits,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -165,6 +165,7 @@ config! {
     socketio: SocketIo,
     rules: Vec<Rule>,
     hooks: Vec<Hook>,
+    links: Vec<Link>,
     sockjs: Vec<SockJs>,
     deflate: Deflate,
     auth: Auth,
@@ -327,6 +328,7 @@ impl Config {
         edge.keys = control.feeds.key_rule();
         control.feeds.secrets = self.secrets.clone();
         control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
+        options.links = self.links.iter().map(|link| options_of(link).link).collect();
         options.hooks = self.hooks.iter().map(|hook| options_of(hook).hook).collect();
         options.cluster.bridges = self.bridges.iter().map(|bridge| options_of(bridge).bridge).collect();
         options

@@ -7,6 +7,7 @@ use stentor_cluster_settings::{Adapter, Address, ClassicParser, SubscriptionMode
 use stentor_control::{AuthOptions, HookOptions, IssuerOptions, UpstreamOptions};
 use stentor_edge::{CertificateFiles, DriverChoice, ListenerOptions, Recovery, SockJs, TlsOptions};
 use stentor_hub::HistoryLimits;
+use stentor_link::ApplicationOptions;
 
 /// The options of `[cluster]`.
 #[cfg_attr(test, derive(Debug))]
@@ -40,6 +41,17 @@ pub(crate) struct BridgeOptions {
     pub(crate) adapter: Adapter,
     pub(crate) mode: SubscriptionMode,
     pub(crate) parser: ClassicParser,
+}
+
+/// The options of one `[[links]]`.
+#[cfg_attr(test, derive(Debug))]
+pub(crate) struct LinkOptions {
+    pub(crate) app: String,
+    /// Path of the application's clients.
+    pub(crate) path: String,
+    /// A token beside that of the admin port. Empty without one.
+    pub(crate) token: String,
+    pub(crate) application: ApplicationOptions,
 }
 
 /// All options that keys set. Only tests have a `Debug` implementation, because the options contain secrets.
@@ -77,6 +89,10 @@ pub(crate) struct Options {
     pub(crate) hook: HookOptions,
     /// The options of all `[[hooks]]`.
     pub(crate) hooks: Vec<HookOptions>,
+    /// The options of one `[[links]]`.
+    pub(crate) link: LinkOptions,
+    /// The options of all `[[links]]`.
+    pub(crate) links: Vec<LinkOptions>,
 }
 
 impl Options {
@@ -135,6 +151,13 @@ impl Default for Options {
             upstream: UpstreamOptions::default(),
             hook: HookOptions::default(),
             hooks: Vec::new(),
+            link: LinkOptions {
+                app: String::new(),
+                path: "/socket.io/".into(),
+                token: String::new(),
+                application: ApplicationOptions::default(),
+            },
+            links: Vec::new(),
         }
     }
 }

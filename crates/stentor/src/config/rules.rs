@@ -40,6 +40,7 @@ pub(super) fn check(sources: &mut Sources) {
     rules(sources);
     super::schema::check_prefixes(sources);
     bridges(sources);
+    links(sources);
 }
 
 /// Checks that an admin port beyond loopback has a token, because it can publish and read everything.
@@ -467,6 +468,46 @@ fn document_bytes(feed: &Feed, all: Bytes) -> Option<String> {
     let one = feed.document_bytes_max;
     (one > all)
         .then(|| format!("{} is more than {} for all documents in [feeds_limits]", one.show(), all.show()))
+}
+
+fn links(sources: &mut Sources) {
+    let mut links = std::mem::take(&mut sources.config.links);
+    let secrets = sources.config.secrets.clone();
+    let (mut names, mut paths) = (HashMap::new(), HashMap::new());
+    for (n, link) in links.iter_mut().enumerate() {
+        let location = |sources: &Sources, key| sources.location(&format!("links[{n}]"), key);
+        let mut wrong = |key, text: Option<String>| {
+            // A missing required key has already been reported.
+            if let Some(text) =
+                text.filter(|_| key != "app" || location(sources, key) != SourceLocation::Default)
+            {
+                let own = location(sources, key);
+                let own = if own == SourceLocation::Default { location(sources, "app") } else { own };
+                sources.problem(own, format!("{key} in [[links]]: {text}"));
+            }
+        };
+        wrong("app", name(&link.app));
+        let before = names.insert(link.app.clone(), n);
+        wrong("app", before.map(|m| format!("link number {} has the same app", m + 1)));
+        let is_path = link.path.starts_with('/')
+            && link.path.ends_with('/')
+            && link.path.bytes().all(|b| b.is_ascii_graphic() && !b"?#%".contains(&b));
+        wrong(
+            "path",
+            (!is_path).then(|| format!("expected a path that begins and ends with /, found {:?}", link.path)),
+        );
+        let before = paths.insert(link.path.clone(), n);
+        wrong("path", before.map(|m| format!("link number {} has the same path", m + 1)));
+        wrong("token", link.token.fill(&secrets));
+        let short =
+            || format!("expected at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` generates some");
+        wrong("token", link.token.is_short().then(short));
+    }
+    if links.len() > stentor_workers::APPS_MAX {
+        let text = format!("at most {} [[links]] are allowed", stentor_workers::APPS_MAX);
+        sources.problem(sources.location("links[0]", "app"), text);
+    }
+    sources.config.links = links;
 }
 
 fn name(name: &str) -> Option<String> {

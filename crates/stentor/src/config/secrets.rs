@@ -36,5 +36,7 @@ fn texts(config: &Config) -> impl Iterator<Item = (String, &'static str, &str)> 
     let issuers = issuers.flat_map(|(n, issuer)| {
         issuer.keys.secrets().map(move |text| (format!("auth.issuers[{n}]"), "keys", text))
     });
-    feeds.chain(hooks).chain(issuers)
+    let links = config.links.iter().enumerate();
+    let links = links.map(|(n, link)| (format!("links[{n}]"), "token", link.token.0.reveal()));
+    feeds.chain(hooks).chain(issuers).chain(links)
 }

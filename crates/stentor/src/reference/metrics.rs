@@ -22,7 +22,7 @@ Prometheus.
 ";
 
 /// Metrics on which to alert, each with the condition.
-const ALERTS: [(&str, &str); 26] = [
+const ALERTS: [(&str, &str); 29] = [
     ("process_open_fds", "above 80 % of `process_max_fds`"),
     ("process_resident_memory_bytes", "above 80 % of the container's limit"),
     ("stentor_connections", "above 80 % of `limits.connections_max` or of your capacity"),
@@ -41,6 +41,9 @@ const ALERTS: [(&str, &str); 26] = [
     ("stentor_feed_fetch_seconds", "p99 near the `timeout` of the feed"),
     ("stentor_feed_waiting_keys", "above 0 for minutes"),
     ("stentor_admin_publish_refusals_total", "the reason `busy` rises"),
+    ("stentor_link_workers", "state `up` below the number of workers that you run"),
+    ("stentor_link_sessions_lost_total", "any increase"),
+    ("stentor_link_workers_refused_total", "any increase"),
     ("stentor_cluster_engine_up", "0"),
     ("stentor_cluster_frames_refused_total", "any increase"),
     ("stentor_cluster_nodes", "below the number of nodes that you run"),
@@ -53,11 +56,12 @@ const ALERTS: [(&str, &str); 26] = [
 
 /// The page's tables, with the prefixes of their metrics. A metric is in the first table with a matching
 /// prefix.
-const SECTIONS: [(&str, &[&str]); 7] = [
+const SECTIONS: [(&str, &[&str]); 8] = [
     ("Process", &["process_", "stentor_log_", "stentor_access_log_"]),
     ("Memory", &["stentor_memory_"]),
     ("Feeds", &["stentor_feed_"]),
     ("Admin port", &["stentor_admin_", "stentor_inbox_", "stentor_mailbox_waits"]),
+    ("Workers of applications, with `[[links]]`", &["stentor_link_"]),
     ("Cluster, if `[cluster]` has an engine", &["stentor_cluster_"]),
     ("Namespaces shared with Socket.IO's servers, with `[[cluster.socketio]]`", &["stentor_bridge_"]),
     ("Clients and deliveries", &[""]),
@@ -67,6 +71,7 @@ pub(super) fn markdown() -> anyhow::Result<String> {
     let node = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
     let mut data_plane = DataPlane::new(node);
     cluster::add_all_metrics(&mut data_plane)?;
+    data_plane.metrics.push(stentor_workers::sample_metrics());
     let text = sample_metrics(data_plane, logging::dropped_lines(|| 0, || 0))?;
     let metrics = parse(&text);
     let mut page = String::from(HEAD);

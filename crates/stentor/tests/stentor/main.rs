@@ -7,6 +7,7 @@
 mod cli;
 mod dependencies;
 mod documents;
+mod links;
 mod make;
 mod metrics;
 #[path = "../pages/mod.rs"]

@@ -9,6 +9,7 @@ mod client_limits;
 mod cluster;
 mod feeds;
 mod hooks;
+mod links;
 mod protocols;
 mod rooms;
 mod server;
@@ -19,6 +20,7 @@ pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLim
 pub(crate) use cluster::{Adapter, Bridge, ClassicParser, Cluster, SubscriptionMode};
 pub(crate) use feeds::{Feed, FeedsLimits};
 pub(crate) use hooks::Hook;
+pub(crate) use links::Link;
 pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo, check_prefixes};
 pub(crate) use rooms::{Rooms, Rule};
 pub(crate) use server::{
@@ -44,6 +46,7 @@ pub(crate) fn required(section: &str) -> &'static [&'static str] {
         "auth.issuers" => &["issuer", "algorithms"],
         "feeds" => &["name", "url"],
         "hooks" => &["name", "url", "on"],
+        "links" => &["app"],
         "listeners" => &["address"],
         "permissions" => &["allow"],
         "rules" => &["event"],

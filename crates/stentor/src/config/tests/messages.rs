@@ -394,6 +394,21 @@ HOOK | timeout = "5s"
 [server] | app = "echo" | HOOK
   warning: [[hooks]]: app = "echo" in [server] hands no events over; use "rooms"
 
+# Links.
+[[links]] | path = "/a/"
+  1: this link has no "app"
+[[links]] | app = "Chat" | [[links]] | app = "a" | path = "/a" | [[links]] | app = "b" | path = "/a?b/"
+  2: app in [[links]]: expected 1 to 64 of a-z 0-9 - _, found "Chat"
+  5: path in [[links]]: expected a path that begins and ends with /, found "/a"
+  8: path in [[links]]: expected a path that begins and ends with /, found "/a?b/"
+[[links]] | app = "a" | [[links]] | app = "a" | token = "short"
+  4: app in [[links]]: link number 1 has the same app
+  4: path in [[links]]: link number 1 has the same path
+  5: token in [[links]]: expected at least 16 bytes; `openssl rand -hex 32` generates some
+[[links]] | app = "a" | on_crash = "retry"
+  3: on_crash in [[links]]: expected "disconnect" or "redeliver" or "drop", found "retry"
+[[links]] | app = "a" | token = "${KEY}" | $KEY=0123456789abcdef | [[links]] | app = "b" | path = "/b/" | grace = "1min"
+
 # Rules that can do nothing.
 [[rules]] | event = "a" | echo = true | [[rules]] | event = "b" | join = ["r"]
 [[rules]] | event = "a" | namespace = "/n"

@@ -60,6 +60,7 @@ fn needed(section: &str) -> &'static [&'static str] {
         "feeds" => &["name = \"a\"", "url = \"http://a\""],
         "tls" => &["certificate = \"a\"", "key = \"a\""],
         "listeners" => &["address = \"127.0.0.1:1\""],
+        "links" => &["app = \"a\""],
         "hooks" => &["name = \"a\"", "url = \"http://a\"", "on = [\"event\"]"],
         "rules" => &["event = \"a\""],
         "sockjs" => &["prefix = \"/a\""],

@@ -1,0 +1,63 @@
+//! Workers of applications: their connections, and the list of them.
+
+use super::{Refusal, State, guard, json, reason};
+use crate::links::{WorkerAccepted, WorkerRequest};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{Request, Response, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper_util::rt::TokioIo;
+use serde_json::json as object;
+use std::sync::Arc;
+
+/// Adds the path of links. It isn't among the operations, because a WebSocket isn't one.
+pub(super) fn add_to(router: Router<Arc<State>>) -> Router<Arc<State>> {
+    router.route(guard::LINK_PATH, get(connect))
+}
+
+/// Handles `GET /link/v1`. The connection leaves the admin port, and takes none of its places.
+async fn connect(Shared(state): Shared<Arc<State>>, mut request: Request<Body>) -> Response<Body> {
+    let Some(links) = &state.services.links else {
+        return Refusal::new(reason::NO_LINKS, "there is no [[links]] in the configuration").into_response();
+    };
+    let options = state.options.load();
+    let needs_token = options.token.is_some();
+    let upgrade = hyper::upgrade::on(&mut request);
+    let accepted = links.accept(&WorkerRequest {
+        query: request.uri().query().unwrap_or_default(),
+        headers: request.headers(),
+        has_admin_token: needs_token && guard::is_authorized(&options, &request),
+        needs_token,
+    });
+    let WorkerAccepted { headers, connect } = match accepted {
+        Ok(accepted) => accepted,
+        Err(refused) => {
+            let reason = if refused.needs_upgrade { reason::NO_UPGRADE } else { reason::HANDSHAKE };
+            let mut response = Refusal::new(reason, refused.message).into_response();
+            if refused.needs_upgrade {
+                let headers = response.headers_mut();
+                headers.insert("upgrade", "websocket".parse().expect("the value is valid"));
+            }
+            return response;
+        }
+    };
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(upgraded) => connect(TokioIo::new(upgraded)).await,
+            Err(error) => tracing::debug!(%error, "the connection of a worker failed"),
+        }
+    });
+    let mut response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    for (name, value) in headers {
+        response = response.header(name, value);
+    }
+    response.body(Body::empty()).unwrap_or_default()
+}
+
+/// Handles `GET /api/v1/links`.
+pub(super) async fn list(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+    let links = state.services.links.as_ref().map_or_else(Vec::new, |links| links.list());
+    json(StatusCode::OK, &object!({ "links": links }))
+}

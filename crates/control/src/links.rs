@@ -1,0 +1,80 @@
+//! The application link, as the admin port calls it. The binary implements these traits, because the control plane knows no WebSockets.
+
+use axum::http::HeaderMap;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use std::fmt;
+use std::pin::Pin;
+
+/// The request of a worker for a link: `GET /link/v1`.
+#[derive(Debug)]
+pub struct WorkerRequest<'a> {
+    /// The query, without `?`.
+    pub query: &'a str,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// `true` if the request has the token of the admin port.
+    pub has_admin_token: bool,
+    /// `true` if the admin port has a token.
+    pub needs_token: bool,
+}
+
+/// Takes the connection of a worker.
+pub type Connect = Box<dyn FnOnce(TokioIo<Upgraded>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// The answer 101 to a worker.
+pub struct WorkerAccepted {
+    /// The headers of the response.
+    pub headers: Vec<(&'static str, String)>,
+    /// Takes the connection when the response has been sent.
+    pub connect: Connect,
+}
+
+impl fmt::Debug for WorkerAccepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WorkerAccepted")
+    }
+}
+
+/// The answer to a request that isn't a handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerRefused {
+    /// `true` if the request asks for no WebSocket.
+    pub needs_upgrade: bool,
+    /// The reason, for people.
+    pub message: String,
+}
+
+/// A link of a worker, as `GET /api/v1/links` lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkView {
+    /// Name of the application.
+    pub app: String,
+    /// Number of the link.
+    pub link: u32,
+    /// Name of the worker.
+    pub worker: String,
+    /// Id of the worker's process.
+    pub instance: String,
+    /// `up`, `draining`, `lost` or `ended`.
+    pub state: &'static str,
+    /// Policy for messages that the worker hasn't acknowledged when it crashes.
+    pub on_crash: &'static str,
+    /// Sessions of the worker.
+    pub sessions: usize,
+    /// Bytes that the worker hasn't acknowledged.
+    pub unacknowledged_bytes: usize,
+}
+
+/// The service of the application link.
+pub trait Links: fmt::Debug + Send + Sync {
+    /// Checks the request of a worker.
+    ///
+    /// # Errors
+    /// If the request isn't a handshake.
+    fn accept(&self, request: &WorkerRequest<'_>) -> Result<WorkerAccepted, WorkerRefused>;
+
+    /// The links of all workers.
+    fn list(&self) -> Vec<LinkView>;
+}

@@ -1,0 +1,51 @@
+//! Keys of `[[links]]`.
+
+use super::{HOUR, ms, s};
+use crate::config::section::section;
+use crate::config::setting::choice;
+use crate::config::value::{Bytes, SecretText};
+use std::time::Duration;
+
+choice! {
+    /// The fate of messages that a crashed worker hasn't acknowledged.
+    OnCrash => stentor_link::OnCrash {
+        /// The sessions that have sent them are closed, as when a server crashes.
+        Disconnect = "disconnect",
+        /// Another worker receives them: each is handled at least once.
+        Redeliver = "redeliver",
+        /// They are dropped: each is handled at most once.
+        Drop = "drop",
+    }
+}
+
+section! {
+    /// An application whose own Socket.IO server code runs in workers, which connect to the admin port: `clients/socketio-server/README.md`.
+    /// Write one `[[links]]` per application.
+    [links] Link => (link) {
+        /// Name by which workers choose the application: 1 to 64 of `a-z 0-9 - _`.
+        app: String, [restart];
+        /// Path of the application's clients. It begins and ends with `/`. The longest matching path applies, before those of
+        /// `[socketio]`.
+        path: String, [restart];
+        /// Token that workers send, at least 16 bytes. They may send `server.admin_token` instead. `${NAME}` is replaced by the environment
+        /// variable of that name, `${file:/path}` by the content of a file. Empty: `server.admin_token` only, if there is one.
+        token: SecretText, [restart];
+        /// Time that a session or a client's request waits for a worker. The session is then closed, the request refused with 503
+        /// (`stentor_link_sessions_lost_total`, `stentor_link_requests_refused_total`).
+        grace: Duration => link.application.grace, in s(0)..=HOUR, [restart];
+        /// Time that a worker may take to restore a broken connection. Its sessions then go to other workers.
+        rejoin: Duration => link.application.link.rejoin, in ms(0)..=s(60), [restart];
+        /// Time without a sign of life after which a worker has crashed.
+        worker_timeout: Duration => link.application.link.worker_timeout, in ms(100)..=HOUR, [restart];
+        /// Connected workers. Further ones are refused with `too_many_workers` (`stentor_link_workers_refused_total`).
+        workers_max: usize => link.application.workers_max, in 1..=1_000, [restart];
+        /// Clients' requests that wait for a worker or its answer (`stentor_link_requests`). Further ones are refused with 503.
+        requests_max: usize => link.application.requests_max, in 1..=1_000_000, [restart];
+        /// Size of a client's messages that wait for its worker (`stentor_link_queued_bytes`). The server then stops reading from the client.
+        queue_bytes_max: Bytes => link.application.queue_bytes, in Bytes(0)..=Bytes::mib(1024), [restart];
+        /// Bytes that a worker may leave unacknowledged before clients' messages wait (`stentor_link_unacknowledged_bytes`).
+        window_bytes: Bytes => link.application.link.window_bytes, in Bytes::kib(1)..=Bytes::mib(4), [restart];
+        /// The fate of messages that a crashed worker hasn't acknowledged, if the worker chooses none itself.
+        on_crash: OnCrash => link.application.on_crash, [restart];
+    }
+}

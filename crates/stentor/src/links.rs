@@ -1,0 +1,78 @@
+//! The application link: its options for the data plane, and its side of the admin port.
+
+use crate::config::options::LinkOptions;
+use std::sync::Arc;
+use stentor_control::{Connect, LinkView, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
+use stentor_edge::LinkRoutes;
+use stentor_ports::{Ledger, LinkInbox};
+use stentor_workers::{AppOptions, LinkInfo, LinkRequest, Token, Workers};
+
+/// The status of a request that asks for no WebSocket.
+const UPGRADE_REQUIRED: u16 = 426;
+
+/// The service of the link, as the admin port calls it.
+#[derive(Debug)]
+struct AdminLinks(Arc<Workers>);
+
+/// Makes the service and the routes of its clients. Returns `None` without `[[links]]`.
+pub(crate) fn prepare(links: Vec<LinkOptions>, ledger: &Arc<Ledger>) -> Option<(Arc<Workers>, LinkRoutes)> {
+    if links.is_empty() {
+        return None;
+    }
+    let paths = links.iter().map(|link| link.path.as_str().into()).collect();
+    let app = |link: LinkOptions| AppOptions {
+        name: link.app,
+        token: Some(link.token).filter(|token| !token.is_empty()).map(Token::new),
+        application: link.application,
+    };
+    let workers = Workers::new(links.into_iter().map(app).collect(), ledger.clone());
+    let routes = LinkRoutes { sink: workers.sink(), paths };
+    Some((workers, routes))
+}
+
+/// The side of the admin port.
+pub(crate) fn of_admin(workers: &Arc<Workers>) -> Arc<dyn Links> {
+    Arc::new(AdminLinks(workers.clone()))
+}
+
+/// Starts the service, which gives the cores instructions by `inbox`. Must be called within the control plane's runtime.
+pub(crate) fn start(workers: &Workers, inbox: Arc<dyn LinkInbox>) {
+    let service = tokio::spawn(workers.service(inbox));
+    tokio::spawn(async move {
+        if let Err(error) = service.await {
+            tracing::error!(%error, "the application link has failed");
+        }
+    });
+}
+
+impl Links for AdminLinks {
+    fn accept(&self, request: &WorkerRequest<'_>) -> Result<WorkerAccepted, WorkerRefused> {
+        let headers: Vec<_> =
+            request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let WorkerRequest { query, has_admin_token, needs_token, .. } = *request;
+        let request = LinkRequest { query, headers: &headers, has_admin_token, needs_token };
+        let mut accepted = self.0.accept(request).map_err(|refused| WorkerRefused {
+            needs_upgrade: refused.status == UPGRADE_REQUIRED,
+            message: refused.message,
+        })?;
+        let headers = std::mem::take(&mut accepted.headers);
+        let workers = self.0.clone();
+        let connect: Connect =
+            Box::new(move |io| Box::pin(async move { workers.connect(accepted, io).await }));
+        Ok(WorkerAccepted { headers, connect })
+    }
+
+    fn list(&self) -> Vec<LinkView> {
+        let view = |info: LinkInfo| LinkView {
+            app: info.app.to_string(),
+            link: info.link,
+            worker: info.worker.to_string(),
+            instance: info.instance.to_string(),
+            state: info.state.name(),
+            on_crash: info.on_crash,
+            sessions: info.sessions,
+            unacknowledged_bytes: info.unacknowledged_bytes,
+        };
+        self.0.links().into_iter().map(view).collect()
+    }
+}
