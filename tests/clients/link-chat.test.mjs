@@ -1,0 +1,71 @@
+// The chat of examples/chat/socketio runs on Stentor, and nobody notices when its worker is replaced.
+import assert from 'node:assert/strict';
+import { cpSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { io } from 'socket.io-client';
+import { modules, program, queue, root, serve, temporary } from './harness.mjs';
+
+/** A copy of the example, with the packages of these tests. */
+function example(t) {
+  const folder = path.join(temporary(t), 'socketio');
+  cpSync(path.join(root, 'examples/chat/socketio'), folder, { recursive: true, filter: (name) => !name.includes('node_modules') });
+  mkdirSync(path.join(folder, 'node_modules/@stentor'), { recursive: true });
+  symlinkSync(path.join(root, 'clients/socketio-server'), path.join(folder, 'node_modules/@stentor/socket.io'));
+  for (const name of ['express', 'express-session', 'socket.io']) symlinkSync(path.join(modules, name), path.join(folder, 'node_modules', name));
+  return folder;
+}
+
+/** A client of the chat: its socket, and a queue of its events. */
+function user(t, url, nickname, options) {
+  const socket = io(url, { forceNew: true, auth: { nickname }, ...options });
+  t.after(() => socket.close());
+  const events = queue();
+  for (const event of ['connect', 'disconnect']) socket.on(event, (reason) => events.put([event, reason]));
+  socket.on('connect_error', ({ message }) => events.put(['connect_error', message]));
+  socket.onAny((...event) => events.put(event));
+  return { socket, next: events.next };
+}
+
+test('the chat of the Socket.IO tutorial runs on Stentor, and a new process continues it', async (t) => {
+  const folder = example(t);
+  const stentor = await serve(t, { config: readFileSync(path.join(folder, 'stentor.toml'), 'utf8') });
+  const env = { ...process.env, PORT: '0', STENTOR: stentor.admin.replace('http', 'ws'), CLIENTS: stentor.http };
+  const start = async () => {
+    const worker = program(t, process.execPath, ['server.mjs'], { cwd: folder, env });
+    const [, page] = await worker.says(/the chat is at (\S+)/);
+    return { ...worker, page };
+  };
+  const first = await start();
+  const page = await fetch(first.page);
+  assert.match(await page.text(), /socket\.io\.js/);
+  assert.match(page.headers.get('set-cookie'), /^connect\.sid=/);
+
+  const unnamed = user(t, stentor.http, 'no spaces');
+  assert.deepEqual(await unnamed.next(), ['connect_error', 'choose a nickname of 1 to 20 letters']);
+  const ann = user(t, stentor.http, 'Ann', { transports: ['websocket'] });
+  assert.deepEqual(await ann.next(), ['connect', undefined]);
+  const bob = user(t, stentor.http, 'Bob', { transports: ['polling'] });
+  assert.deepEqual(await bob.next(), ['connect', undefined]);
+  assert.deepEqual(await ann.next(), ['joined', 'Bob']);
+  assert.deepEqual(await ann.socket.emitWithAck('users'), ['Ann', 'Bob']);
+
+  await bob.socket.emitWithAck('private', 'Ann', 'psst');
+  assert.deepEqual(await ann.next(), ['private', { from: 'Bob', text: 'psst' }]);
+  await bob.socket.emitWithAck('room', 'games');
+  assert.deepEqual(await ann.next(), ['left', 'Bob']);
+  await ann.socket.emitWithAck('room', 'games');
+  assert.deepEqual(await bob.next(), ['joined', 'Ann']);
+
+  // A deploy: the new process is there when the old one leaves, and has the old one's sockets.
+  const ids = [ann.socket.id, bob.socket.id];
+  await first.end();
+  const said = ann.socket.emitWithAck('message', 'still there?');
+  await start();
+  await said;
+  for (const each of [ann, bob]) assert.deepEqual(await each.next(), ['message', { from: 'Ann', text: 'still there?' }]);
+  assert.deepEqual([ann.socket.id, bob.socket.id], ids);
+  assert.deepEqual(await bob.socket.emitWithAck('users'), ['Ann', 'Bob']);
+  bob.socket.close();
+  assert.deepEqual(await ann.next(), ['left', 'Bob']);
+});
