@@ -247,7 +247,7 @@ fn shared_of(
 
 /// Lets callers of a core's inbox wake the core.
 fn connect_inbox(shared: &Shared, core: CoreId, waker: Waker) {
-    shared.inboxes[core].connect(move || waker.wake());
+    shared.inbox(core).connect(move || waker.wake());
 }
 
 /// The data plane of a node with one core that doesn't run, to list its metrics.

@@ -29,7 +29,7 @@ const MAIL_ROUNDS_MAX: usize = 16;
 /// of members on other cores, and this core learns of those members by mail.
 pub(super) fn take_commands(protocols: &mut Protocols, work: &mut Work) {
     if tasks::has_commands(protocols, work) {
-        work.tasks.received = protocols.ex.shared.inboxes[protocols.ex.core()].take().unwrap_or_default();
+        work.tasks.received = protocols.ex.shared_core().inbox.take().unwrap_or_default();
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn carry_out_commands(
             }
             ControlCommand::Located(conn, location) => conns.located(conn, location),
         }
-        shared.inboxes[protocols.ex.core()].carried_out(bytes);
+        shared.inbox(protocols.ex.core()).carried_out(bytes);
         turn::pump_if_much_was_published(conns, protocols, mail, work);
     }
     link::work_on_entries(conns, protocols, mail, work);
@@ -165,7 +165,7 @@ fn work_on_tasks(
             continue;
         }
         tasks::finish(conns, protocols, mail, *task, &mut steps);
-        protocols.ex.shared.inboxes[protocols.ex.core()].task_finished(bytes);
+        protocols.ex.shared_core().inbox.task_finished(bytes);
         turn::pump_if_much_was_published(conns, protocols, mail, work);
     }
 }

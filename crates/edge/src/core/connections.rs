@@ -290,6 +290,6 @@ impl<D: Driver> Connections<D> {
 
     /// Publishes the number of connections on this core, including those that are closing, for the other cores.
     pub(super) fn record_load(&self, ex: &Executor) {
-        ex.shared.loads[ex.core()].store(self.driver.connections(), Ordering::Relaxed);
+        ex.shared_core().load.store(self.driver.connections(), Ordering::Relaxed);
     }
 }

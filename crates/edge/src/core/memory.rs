@@ -115,14 +115,13 @@ impl Upkeep {
         let before = protocols.ex.set_pressure(pressure);
         if pressure == Pressure::None {
             self.relief = Relief::default();
-            protocols.ex.shared.largest[protocols.ex.core()]
-                .iter()
-                .for_each(|bytes| bytes.store(0, Ordering::Relaxed));
+            let largest = &protocols.ex.shared_core().largest;
+            largest.iter().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
             return;
         }
         if before == Pressure::None {
             // Other cores may be asleep and hold the most memory.
-            protocols.ex.shared.inboxes.iter().for_each(stentor_session::shared::Inbox::wake);
+            protocols.ex.shared.inboxes().for_each(stentor_session::shared::Inbox::wake);
         }
         let now = protocols.ex.now();
         let short_since = *self.relief.short_since.get_or_insert(now);
@@ -166,7 +165,7 @@ impl Upkeep {
         let ended =
             end_holders(conns, protocols, SUSPENDED, suspended_sockets(protocols), suspended_bytes_max);
         let has_suspended =
-            protocols.ex.shared.largest.iter().any(|bytes| bytes[SUSPENDED].load(Ordering::Relaxed) > 0);
+            protocols.ex.shared.each.iter().any(|core| core.largest[SUSPENDED].load(Ordering::Relaxed) > 0);
         if ends && !(is_first && has_suspended) {
             // The ledger counts ended sockets until the end of the turn.
             let left = (excess << self.relief.rounds.min(DOUBLINGS_MAX)).saturating_sub(ended);
@@ -186,10 +185,10 @@ fn end_holders(
     bytes_max: usize,
 ) -> usize {
     holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    let largest = &protocols.ex.shared.largest;
-    largest[protocols.ex.core()][kind]
-        .store(holders.first().map_or(0, |(bytes, _)| *bytes), Ordering::Relaxed);
-    let largest = largest.iter().map(|bytes| bytes[kind].load(Ordering::Relaxed)).max().unwrap_or(0);
+    let own = holders.first().map_or(0, |(bytes, _)| *bytes);
+    protocols.ex.shared_core().largest[kind].store(own, Ordering::Relaxed);
+    let each = protocols.ex.shared.each.iter();
+    let largest = each.map(|core| core.largest[kind].load(Ordering::Relaxed)).max().unwrap_or(0);
     let mut ended = 0;
     for (bytes, holder) in holders {
         if ended >= bytes_max || bytes < largest / 2 || protocols.ex.ledger().excess_bytes() == 0 {

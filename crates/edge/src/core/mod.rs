@@ -113,7 +113,7 @@ impl<D: Driver> Core<D> {
             timeout: shared.initial.options.limits.tls_handshake_timeout,
             handshakes_max: shared.initial.options.limits.tls_handshakes_max,
             ledger: shared.ledger.clone(),
-            metrics: shared.metrics[core].clone(),
+            metrics: shared.each[core].metrics.clone(),
             timer: Timer::Tls.token(),
         });
         Self {

@@ -43,7 +43,7 @@ pub(super) struct Joined {
 pub(super) fn has_commands_left(protocols: &Protocols, work: &Work) -> bool {
     !work.tasks.unfinished.is_empty()
         || !work.tasks.link.is_empty()
-        || !protocols.ex.shared.inboxes[protocols.ex.core()].is_empty()
+        || !protocols.ex.shared_core().inbox.is_empty()
 }
 
 /// Whether commands wait that can be carried out now.
@@ -83,7 +83,7 @@ pub(super) fn finish_joined(
     {
         rooms.iter().for_each(|room| protocols.ex.hub.handle_release(room));
         finish(conns, protocols, mail, *task, &mut 0);
-        protocols.ex.shared.inboxes[protocols.ex.core()].task_finished(bytes);
+        protocols.ex.shared_core().inbox.task_finished(bytes);
     }
 }
 

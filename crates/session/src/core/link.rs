@@ -70,7 +70,7 @@ impl Protocols {
                 queue.select = None;
             }
             let Some(entry) = batch.entries.pop_front() else {
-                self.ex.shared.inboxes[self.ex.context.core].task_finished(batch.bytes);
+                self.ex.shared_core().inbox.task_finished(batch.bytes);
                 queue.batches.pop_front();
                 if let Some(link) = &self.ex.link {
                     link.space();

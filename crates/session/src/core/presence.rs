@@ -185,7 +185,7 @@ impl Protocols {
             };
             drop(permit);
             // If the inbox is full, the answer is dropped, and the client receives none.
-            let _ = shared.inboxes[core].put(ControlCommand::Answer(session, Box::new(what)));
+            let _ = shared.inbox(core).put(ControlCommand::Answer(session, Box::new(what)));
         };
         self.ex.shared.list_members_for_client(query, for_watcher, answer);
         None

@@ -165,7 +165,7 @@ impl Executor {
             outlet: Outlet::new(options.broker.clone(), shared.clone(), shared.ledger.clone(), shared.seed),
             budget: Budget::new(options.limits.turn_bytes_max, options.limits.send_buffer_bytes_max),
             notices,
-            metrics: shared.metrics[core].clone(),
+            metrics: shared.each[core].metrics.clone(),
             shared,
             settings,
         }
@@ -475,7 +475,7 @@ impl Executor {
         Done::new(move |location| {
             let location = location.unwrap_or(Location::Unknown);
             // If the inbox is full, the request times out.
-            let _ = shared.inboxes[core].put(ControlCommand::Located(conn, location));
+            let _ = shared.inbox(core).put(ControlCommand::Located(conn, location));
         })
     }
 

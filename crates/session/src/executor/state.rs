@@ -3,6 +3,7 @@
 use super::Executor;
 use crate::drain::DrainState;
 use crate::ledger::{Ledger, Pressure};
+use crate::shared::SharedCore;
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_hub::CoreId;
@@ -18,6 +19,12 @@ impl Executor {
     #[inline]
     pub fn core(&self) -> CoreId {
         self.context.core
+    }
+
+    /// The part of this core that other threads use.
+    #[inline]
+    pub fn shared_core(&self) -> &SharedCore {
+        &self.shared.each[self.context.core]
     }
 
     /// The ledger of the process's memory.

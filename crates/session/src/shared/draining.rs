@@ -4,13 +4,41 @@ use super::command::ControlCommand;
 use super::{Inbox, Shared, locked};
 use crate::ports::Drain;
 use crate::ports::{Done, Readiness};
-use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The drain of a node's cores.
+#[derive(Default)]
+pub(super) struct NodeDrain {
+    /// The times of the newest drain.
+    newest: Mutex<Drain>,
+    /// Number of calls of [`Lifecycle::drain`](stentor_ports::Lifecycle::drain).
+    count: AtomicUsize,
+    /// Number of cores that have drained and have no work left.
+    idle: AtomicUsize,
+}
+
+impl NodeDrain {
+    fn begin(&self, drain: Drain) {
+        *locked(&self.newest) = drain;
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Records that a core has no work left (`true`) or has work again. Returns the number of cores without work.
+    fn set_idle(&self, is_idle: bool) -> usize {
+        if is_idle {
+            self.idle.fetch_add(1, Ordering::AcqRel) + 1
+        } else {
+            self.idle.fetch_sub(1, Ordering::AcqRel) - 1
+        }
+    }
+}
 
 impl Shared {
     /// The number of drains that have been requested. A core compares it to notice a new drain.
     #[inline]
     pub fn drains(&self) -> usize {
-        self.drains.load(Ordering::Acquire)
+        self.drain.count.load(Ordering::Acquire)
     }
 
     /// The readiness of the node for new clients.
@@ -24,35 +52,32 @@ impl Shared {
 
     /// Makes all cores drain.
     pub(super) fn begin_drain(&self, drain: Drain) {
-        *locked(&self.drain) = drain;
-        self.drains.fetch_add(1, Ordering::Release);
-        self.inboxes.iter().for_each(Inbox::wake);
+        self.drain.begin(drain);
+        self.inboxes().for_each(Inbox::wake);
     }
 
     /// Makes all cores stop or resume accepting connections, and answers `done` when all cores have done so.
     pub(super) fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
         let barrier = self.barrier(move |_| done.answer(Ok(())));
-        for inbox in &self.inboxes {
+        for inbox in self.inboxes() {
             inbox.put_always(ControlCommand::PauseAccepting(is_paused, barrier.clone()));
         }
     }
 
     /// The times of the newest drain.
     pub fn last_drain(&self) -> Drain {
-        *locked(&self.drain)
+        *locked(&self.drain.newest)
     }
 
     /// Records that a draining core has no work left (`true`) or has work again.
     pub fn set_idle(&self, is_idle: bool) {
-        if !is_idle {
-            self.idle.fetch_sub(1, Ordering::AcqRel);
-        } else if self.idle.fetch_add(1, Ordering::AcqRel) + 1 == self.cores {
-            self.inboxes.iter().for_each(Inbox::wake);
+        if self.drain.set_idle(is_idle) == self.cores {
+            self.inboxes().for_each(Inbox::wake);
         }
     }
 
     /// Whether all cores have drained and have no work left.
     pub fn is_idle(&self) -> bool {
-        self.idle.load(Ordering::Acquire) == self.cores
+        self.drain.idle.load(Ordering::Acquire) == self.cores
     }
 }

@@ -32,7 +32,7 @@ impl LinkInbox for Shared {
         {
             // Inboxes are locked in the order of the cores, so that two callers never wait for each other.
             let mut queues: Vec<Option<MutexGuard<'_, Queue>>> = Vec::with_capacity(self.cores);
-            for (inbox, bytes) in self.inboxes.iter().zip(&bytes) {
+            for (inbox, bytes) in self.inboxes().zip(&bytes) {
                 let queue = (*bytes > 0).then(|| locked(&inbox.queue));
                 if queue.as_ref().is_some_and(|queue| !inbox.has_room(queue, true, *bytes)) {
                     return Err(Busy);
@@ -47,8 +47,7 @@ impl LinkInbox for Shared {
                     None => batches.iter_mut().for_each(|batch| batch.push_back(entry.clone())),
                 }
             }
-            for (((inbox, queue), entries), bytes) in
-                self.inboxes.iter().zip(&mut queues).zip(batches).zip(bytes)
+            for (((inbox, queue), entries), bytes) in self.inboxes().zip(&mut queues).zip(batches).zip(bytes)
             {
                 if let Some(queue) = queue {
                     inbox.push(
@@ -59,11 +58,11 @@ impl LinkInbox for Shared {
                 }
             }
         }
-        self.inboxes.iter().filter(|inbox| !inbox.is_empty()).for_each(Inbox::wake);
+        self.inboxes().filter(|inbox| !inbox.is_empty()).for_each(Inbox::wake);
         Ok(())
     }
 
     fn reports_have_space(&self) {
-        self.inboxes.iter().for_each(|inbox| inbox.put_always(ControlCommand::LinkSpace));
+        self.inboxes().for_each(|inbox| inbox.put_always(ControlCommand::LinkSpace));
     }
 }

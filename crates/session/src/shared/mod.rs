@@ -9,11 +9,13 @@ mod ports;
 mod presence;
 pub mod tasks;
 
+use draining::NodeDrain;
+
 use crate::ledger::{Charge, Class, Ledger, Pressure};
 use crate::metrics::CoreMetrics;
 use crate::moved::MovedSockets;
 use crate::options::Options;
-use crate::ports::{Busy, ControlPlane, Drain, REQUESTERS_MAX};
+use crate::ports::{Busy, ControlPlane, REQUESTERS_MAX};
 use crate::refusal_log::RefusalLog;
 use crate::settings::Settings;
 pub use command::{ControlCommand, SocketCommand};
@@ -183,6 +185,21 @@ impl Demands<'_> {
     }
 }
 
+/// The part of a core that other threads use.
+pub struct SharedCore {
+    /// Commands for the core.
+    pub inbox: Inbox,
+    /// Number of connections.
+    pub load: AtomicUsize,
+    /// While memory is short: the bytes of the largest suspended socket and of the largest other holder.
+    pub largest: [AtomicUsize; 2],
+    /// Bytes of the messages in the rings to each core. They aren't charged, because the messages' publications count themselves
+    /// in the ledger.
+    mail_bytes: Vec<AtomicUsize>,
+    /// The metrics.
+    pub metrics: Arc<CoreMetrics>,
+}
+
 /// State that the cores of a node share.
 pub struct Shared {
     /// The settings at the start, for options that can't change. The current values of other options are in
@@ -194,30 +211,17 @@ pub struct Shared {
     pub seed: [u64; 2],
     /// The memory held for clients.
     pub ledger: Arc<Ledger>,
-    /// While memory is short: for each core, the bytes of the largest suspended socket and of the largest other holder.
-    pub largest: Vec<[AtomicUsize; 2]>,
-    /// The inbox of each core.
-    pub inboxes: Vec<Inbox>,
+    /// The cores, by their numbers.
+    pub each: Vec<SharedCore>,
     pub(crate) moved: Arc<MovedSockets>,
     /// Counts and limits of addresses and users.
     pub limits: SharedLimits,
-    /// Number of connections of each core.
-    pub loads: Vec<AtomicUsize>,
-    /// Bytes of the messages in the rings between cores, by sender and receiver. They aren't charged, because the messages'
-    /// publications count themselves in the ledger.
-    mail_bytes: Vec<AtomicUsize>,
-    /// The metrics of each core.
-    pub metrics: Vec<Arc<CoreMetrics>>,
     /// The control plane.
     pub control: Arc<dyn ControlPlane>,
     /// Returns the times at which the certificates for TLS expire.
     expiries: Box<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>,
     wanted: Mutex<BTreeMap<Key, Demand>>,
-    drain: Mutex<Drain>,
-    /// Number of calls of [`Lifecycle::drain`](stentor_ports::Lifecycle::drain).
-    drains: AtomicUsize,
-    /// Number of cores that have drained and have no work left.
-    idle: AtomicUsize,
+    drain: NodeDrain,
     pub(crate) refusals: RefusalLog,
     /// `true` if a publication was refused because memory was short, and [`ControlPlane::space`] hasn't been called since.
     refused_for_memory: AtomicBool,
@@ -240,23 +244,23 @@ impl Shared {
         let own = || Arc::new(Ledger::new(limits.memory_bytes_max));
         let ledger = options.ledger.clone().unwrap_or_else(own);
         let inbox = || Inbox::new(ledger.clone(), limits.inbox_messages_max, limits.inbox_bytes_max);
-        let inboxes = (0..cores).map(|_| inbox()).collect();
+        let core = || SharedCore {
+            inbox: inbox(),
+            load: AtomicUsize::new(0),
+            largest: Default::default(),
+            mail_bytes: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
+            metrics: Arc::default(),
+        };
         Self {
             cores,
             seed,
-            largest: (0..cores).map(|_| Default::default()).collect(),
-            inboxes,
+            each: (0..cores).map(|_| core()).collect(),
             moved: Arc::default(),
             limits: SharedLimits::new(&options, seed, &ledger),
-            loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
-            mail_bytes: (0..cores * cores).map(|_| AtomicUsize::new(0)).collect(),
-            metrics: (0..cores).map(|_| Arc::default()).collect(),
             control,
             expiries: Box::new(expiries),
             wanted: Mutex::default(),
-            drain: Mutex::default(),
-            drains: AtomicUsize::new(0),
-            idle: AtomicUsize::new(0),
+            drain: NodeDrain::default(),
             refusals: RefusalLog::default(),
             refused_for_memory: AtomicBool::new(false),
             behind_broker: AtomicUsize::new(0),
@@ -299,18 +303,33 @@ impl Shared {
 
     /// Bytes of the messages in the ring from one core to another. Both cores change the number.
     pub fn mail_bytes(&self, from: CoreId, to: CoreId) -> &AtomicUsize {
-        &self.mail_bytes[from * self.cores + to]
+        &self.each[from].mail_bytes[to]
+    }
+
+    /// The inbox of a core.
+    pub fn inbox(&self, core: CoreId) -> &Inbox {
+        &self.each[core].inbox
+    }
+
+    /// The metrics of all cores, by their numbers.
+    fn each_metrics(&self) -> Vec<Arc<CoreMetrics>> {
+        self.each.iter().map(|core| core.metrics.clone()).collect()
+    }
+
+    /// The inboxes of all cores, by their numbers.
+    pub fn inboxes(&self) -> impl Iterator<Item = &Inbox> {
+        self.each.iter().map(|core| &core.inbox)
     }
 
     /// Number of connections of all cores.
     pub fn connections(&self) -> usize {
-        self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum()
+        self.each.iter().map(|core| core.load.load(Ordering::Relaxed)).sum()
     }
 
     /// The least loaded core, if the connections of `core` exceed its connections by more than `IMBALANCE_MIN` and by more than an
     /// eighth.
     pub fn much_less_loaded_than(&self, core: CoreId) -> Option<CoreId> {
-        let load = |core: CoreId| self.loads[core].load(Ordering::Relaxed);
+        let load = |core: CoreId| self.each[core].load.load(Ordering::Relaxed);
         let least = (0..self.cores).min_by_key(|core| load(*core))?;
         (load(core) > load(least) + IMBALANCE_MIN && load(core) > load(least) + load(least) / 8)
             .then_some(least)
@@ -358,7 +377,7 @@ impl Shared {
         {
             let mut queues: Vec<(CoreId, MutexGuard<'_, Queue>)> = Vec::new();
             for (core, command) in &commands {
-                let inbox = &self.inboxes[*core];
+                let inbox = self.inbox(*core);
                 if queues.last().is_none_or(|(last, _)| last != core) {
                     queues.push((*core, locked(&inbox.queue)));
                 }
@@ -372,11 +391,11 @@ impl Shared {
                 while queues.next_if(|(of, _)| *of != core).is_some() {}
                 if let Some((_, queue)) = queues.peek_mut() {
                     let bytes = command.bytes();
-                    self.inboxes[core].push(queue, command, bytes);
+                    self.inbox(core).push(queue, command, bytes);
                 }
             }
         }
-        self.inboxes.iter().filter(|inbox| !inbox.is_empty()).for_each(Inbox::wake);
+        self.inboxes().filter(|inbox| !inbox.is_empty()).for_each(Inbox::wake);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Sockets that move between nodes, for all cores; and the barrier that orders these moves with messages to rooms.
 
-use super::{ControlCommand, Shared, SocketCommand, locked};
+use super::{ControlCommand, Shared, SharedCore, SocketCommand, locked};
 use crate::identity::Sid;
 use crate::ports::{Busy, Done, MovingSocket, PublicId, SocketName, SocketRequest, Ticket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ impl Shared {
     }
 
     pub(super) fn put_socket(&self, core: CoreId, command: SocketCommand) -> Result<(), Busy> {
-        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
+        let Some(SharedCore { inbox, .. }) = self.each.get(core) else { return Ok(()) };
         inbox.put(ControlCommand::Socket(Box::new(command))).map_err(|_| Busy)
     }
 

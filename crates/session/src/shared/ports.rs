@@ -1,6 +1,6 @@
 //! The ports of a node: each call becomes a command in the inboxes of the cores that it concerns.
 
-use super::{ControlCommand, Demand, Shared, SocketCommand, locked};
+use super::{ControlCommand, Demand, Shared, SharedCore, SocketCommand, locked};
 use crate::identity::Sid;
 use crate::metrics::{collect, histograms};
 use crate::options::Options;
@@ -23,7 +23,7 @@ impl Shared {
         let settings = Arc::new(self.initial.changed_to(options));
         self.limits.configure(&settings.options);
         let barrier = self.barrier(move |_| done.answer(Ok(())));
-        for inbox in &self.inboxes {
+        for inbox in self.inboxes() {
             inbox.put_always(ControlCommand::Settings(settings.clone(), barrier.clone()));
         }
     }
@@ -35,7 +35,7 @@ impl Commands for Shared {
             return Err(Busy);
         }
         let core = core_of(self.seed, self.cores, &Topic::Room(message.room.clone()));
-        self.inboxes[core].put(ControlCommand::Publish(message)).map_err(|_| Busy)
+        self.inbox(core).put(ControlCommand::Publish(message)).map_err(|_| Busy)
     }
 
     fn publish_kept(&self, message: Publish, _: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
@@ -61,7 +61,7 @@ impl Commands for Shared {
 
 impl Answers for Shared {
     fn answer(&self, Ticket { core, number }: Ticket, answer: Answer) -> Result<(), Busy> {
-        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
+        let Some(SharedCore { inbox, .. }) = self.each.get(core) else { return Ok(()) };
         let command = match answer {
             Answer::Permission(answer) => ControlCommand::Decide(number, answer),
             Answer::Identity(answer) => ControlCommand::Identify(number, Box::new(answer)),
@@ -84,7 +84,7 @@ impl Feeds for Shared {
             FeedUpdate::Refuse(requester) => requester.core,
             _ => core_of(self.seed, self.cores, &Topic::Feed(key.clone())),
         };
-        self.inboxes[core].put(ControlCommand::Feed(key.clone(), update)).map_err(|_| Busy)
+        self.inbox(core).put(ControlCommand::Feed(key.clone(), update)).map_err(|_| Busy)
     }
 
     fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
@@ -107,12 +107,12 @@ impl NodeInbox for Shared {
             }
         };
         let core = core_of(self.seed, self.cores, &Topic::Room(room));
-        self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
+        self.inbox(core).put(ControlCommand::Receive(message)).map_err(|_| Busy)
     }
 
     fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
         let core = core_of(self.seed, self.cores, &Topic::Room(room.clone()));
-        self.inboxes[core].put(ControlCommand::Room(room.clone(), update)).map_err(|_| Busy)
+        self.inbox(core).put(ControlCommand::Room(room.clone(), update)).map_err(|_| Busy)
     }
 
     fn update_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
@@ -142,10 +142,10 @@ impl NodeInbox for Shared {
     }
 
     fn adopt(&self, connection: ClientConnection, handover: Handover) {
-        let load = |core: &CoreId| self.loads[*core].load(Ordering::Relaxed);
+        let load = |core: &CoreId| self.each[*core].load.load(Ordering::Relaxed);
         if let Some(core) = (0..self.cores).min_by_key(load) {
             // If the inbox is full, the connection is closed, and the client reconnects.
-            let _ = self.inboxes[core].put(ControlCommand::Adopt(Box::new(connection), handover));
+            let _ = self.inbox(core).put(ControlCommand::Adopt(Box::new(connection), handover));
         }
     }
 }
@@ -170,7 +170,7 @@ impl Lifecycle for Shared {
 
 impl MetricSource for Shared {
     fn metrics(&self) -> Vec<Metric> {
-        let mut all = collect(&self.metrics);
+        let mut all = collect(&self.each_metrics());
         let gauge = |name, help, value: usize| Metric {
             name,
             help,
@@ -201,9 +201,9 @@ impl MetricSource for Shared {
         all.push(self.limits.metric());
         let draining = usize::from(self.drains() > 0);
         all.push(gauge("draining", "1 from the signal to shut down on, otherwise 0.", draining));
-        let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
+        let waiting = self.inboxes().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
         all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
-        let waiting = self.inboxes.iter().map(|inbox| inbox.charge.bytes()).sum();
+        let waiting = self.inboxes().map(|inbox| inbox.charge.bytes()).sum();
         all.push(gauge(
             "inbox_bytes",
             "Size of the messages from the control plane queued for a core.",
@@ -213,6 +213,6 @@ impl MetricSource for Shared {
     }
 
     fn histograms(&self) -> Vec<Histogram> {
-        histograms(&self.metrics)
+        histograms(&self.each_metrics())
     }
 }

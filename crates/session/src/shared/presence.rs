@@ -33,7 +33,7 @@ impl Shared {
             return Ok(());
         }
         let core = core_of(self.seed, self.cores, &Topic::Presence(room.clone()));
-        self.inboxes[core].put(ControlCommand::Presence(room.clone(), node, message)).map_err(|_| Busy)
+        self.inbox(core).put(ControlCommand::Presence(room.clone(), node, message)).map_err(|_| Busy)
     }
 
     /// Reports that another node is dead.

@@ -332,7 +332,7 @@ impl Shared {
         }
         if let Some(core) = self.decode(&mut target) {
             let task = Task::Resolve(target, command);
-            if let Err(refused) = self.inboxes[core].put(ControlCommand::Task(Box::new(task)))
+            if let Err(refused) = self.inbox(core).put(ControlCommand::Task(Box::new(task)))
                 && let ControlCommand::Task(task) = *refused
                 && let Task::Resolve(_, command) = *task
             {
@@ -513,7 +513,7 @@ impl Shared {
             (core, ControlCommand::Task(Box::new(Task::Recheck(task))))
         });
         if is_certain {
-            return tasks.for_each(|(core, task)| self.inboxes[core].put_always(task));
+            return tasks.for_each(|(core, task)| self.inbox(core).put_always(task));
         }
         self.put_all(tasks.collect(), &gather);
     }
