@@ -2,11 +2,15 @@
 
 use crate::harness::io::post;
 use crate::harness::tls::{Certificates, TlsStream, client};
-use crate::harness::{HOUR, Http, Io, Packet, Server, Stream, WAYS, Ws, meet, request};
+use crate::harness::{HOUR, Http, Io, Packet, Server, Stream, WAYS, Ws, meet, request, until};
 use serde_json::json;
 use std::sync::Arc;
-use stentor_edge::{App, Application, Connect, Context, DriverChoice, Message, Options, StaticRoute};
+use stentor_edge::{
+    App, Application, Connect, Context, DriverChoice, LinkRoutes, Message, Options, StaticRoute,
+};
 use stentor_hub::SessionId;
+use stentor_ports::fake::{Link, LinkCall};
+use stentor_ports::{LinkEntry, LinkMessage, LinkReport};
 use stentor_wire::engineio::Version;
 use stentor_wire::http1::Request;
 
@@ -214,4 +218,62 @@ fn a_core_that_panics_is_reported_while_the_others_go_on() {
     let _stream = Ws::begin_open(server.addr, "/ws");
     let failed = server.wait_failed();
     assert_eq!(failed.to_string(), format!("core {} has panicked", failed.core));
+}
+
+#[test]
+fn application_link() {
+    let link = Arc::new(Link::default());
+    let sink = link.clone();
+    let set = move |options: &mut Options| {
+        options.link = Some(LinkRoutes { sink: sink.clone(), paths: vec!["/app/".into()] });
+    };
+    check(set, |server| {
+        let mut calls = Vec::new();
+        let mut session_of = |what: &str, is_it: fn(&LinkReport) -> bool| {
+            let mut found = None;
+            until(what, || {
+                calls.extend(link.take());
+                found = calls.iter().find_map(|call| match call {
+                    LinkCall::Report(session, report) if is_it(report) => Some(*session),
+                    _ => None,
+                });
+                found.is_some()
+            });
+            calls.clear();
+            found.unwrap()
+        };
+        for transport in ["polling", "websocket"] {
+            let target = format!("/app/?EIO=4&transport={transport}");
+            let mut http = None;
+            let mut stream = None;
+            if transport == "polling" {
+                http = Some(get(server, &target));
+            } else {
+                stream = Some(Ws::begin_open(server.addr, &target));
+            }
+            let session = session_of("a request", |report| matches!(report, LinkReport::Opened(..)));
+            let mut entries = vec![LinkEntry::Accept(session, Box::default())];
+            server.plane().carry_out(1, &mut entries).unwrap();
+            let mut io = match (http, stream) {
+                (Some(mut http), _) => {
+                    let answer = http.response();
+                    Io::of_answer(server.addr, "/app/", Version::V4, http, &answer)
+                }
+                (_, stream) => {
+                    let ws = Ws::answered(stream.unwrap(), None).unwrap();
+                    Io::of_ws(server.addr, "/app/", Version::V4, ws)
+                }
+            };
+            io.begin_send(&["4a"]);
+            assert_eq!(session_of("a message", |report| matches!(report, LinkReport::Messages(_))), session);
+            let messages = [LinkMessage::Text("b".into())].into_iter().collect();
+            let (is_volatile, is_compressed, wants_receipt) = (false, true, false);
+            let send = LinkEntry::Send { session, is_volatile, is_compressed, wants_receipt, messages };
+            server.plane().carry_out(1, &mut vec![LinkEntry::Handled(session), send]).unwrap();
+            io.end_send();
+            io.expect("4b");
+            server.plane().carry_out(1, &mut vec![LinkEntry::Close { session, discards: false }]).unwrap();
+            io.expect_end();
+        }
+    });
 }

@@ -1,5 +1,7 @@
 //! The application link from both sides: clients of Engine.IO, and a link that records what the cores report.
 
+mod random;
+
 use crate::harness::io::{body, post};
 use crate::harness::{HOUR, Io, Packet, Server, TRANSPORTS, UPGRADE, VERSIONS, Way, Ws, request, until};
 use bytes::Bytes;
