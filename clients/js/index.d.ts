@@ -43,7 +43,7 @@ export interface ConnectOptions {
    * Silence after which the client treats the connection as dead, in milliseconds. Default: twice the server's `ping_ms`, which is 50,000.
    */
   heartbeatTimeoutMs?: number;
-  /** Delay before the next attempt, in milliseconds, with full jitter: at first up to `initialMs` (500), half as much again each time, up to `maxMs` (6,000). */
+  /** Delay before the next attempt, in milliseconds, random: at first up to `initialMs` (500), up to half as much again each time, in the end between half of `maxMs` (4,000) and `maxMs`. */
   backoff?: { initialMs?: number; maxMs?: number };
   /**
    * The keys that the server accepts. Default: those of docs/protocol.md. With `keys = "utf8"` in `[[feeds]]`: `UTF8_KEYS`. A feed with

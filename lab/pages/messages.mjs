@@ -23,7 +23,7 @@ const SCRIPT = 'stentor-of-the-page.js';
 /** A document of some 100 kB. Each version has another minute, another score, and one event more, in place of the oldest one. */
 function version(n) {
   const event = (id) => ({ id, minute: id % 90, player: `Player ${id % 500}`, text: `what happened at ${id}`.padEnd(120, '.') });
-  return { n, minute: n % 90, score: [n % 7, n % 5], events: Array.from({ length: 520 }, (_, at) => event(n + at)) };
+  return { n, minute: n % 90, score: [n % 7, n % 5], events: Array.from({ length: 580 }, (_, at) => event(n + at)) };
 }
 
 /** Runs in a page. */

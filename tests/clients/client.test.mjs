@@ -90,7 +90,7 @@ test('a patch copies what it touches and shares the rest', () => {
   assert.deepEqual(after.c, { fresh: [1, 2] });
 });
 
-test('back-off is exponential, bounded, with full jitter', (t) => {
+test('back-off is exponential, bounded, with jitter', (t) => {
   let chance = 1;
   t.mock.method(Math, 'random', () => chance);
   const most = new Backoff();
@@ -101,6 +101,8 @@ test('back-off is exponential, bounded, with full jitter', (t) => {
   chance = 0;
   const least = new Backoff({ initialMs: 100 });
   assert.deepEqual([least.delayMs(), least.delayMs(), least.delayMs(250)], [0, 0, 250]);
+  const steady = new Backoff({ initialMs: 100, maxMs: 500, factor: 3 });
+  assert.deepEqual([steady.delayMs(), steady.delayMs(), steady.delayMs(), steady.delayMs()], [0, 50, 250, 250]);
 });
 
 test('lines are read however they are cut', async () => {

@@ -1,5 +1,5 @@
-// Exponential backoff with full jitter, so that clients don't all reconnect at once. The delay before attempt n is random
-// between 0 and min(maxMs, initialMs · factor^n), added to what the server asks for.
+// Exponential backoff with jitter, so that clients don't all reconnect at once. The delay before attempt n is random, up to
+// min(maxMs, initialMs · factor^n), within half of `maxMs`: at first it may be zero. It is added to what the server asks for.
 
 export class Backoff {
   #attempts = 0;
@@ -15,7 +15,8 @@ export class Backoff {
 
   /** The next delay in milliseconds, at least `leastMs`. */
   delayMs(leastMs = 0) {
-    return leastMs + Math.random() * Math.min(this.#maxMs, this.#initialMs * this.#factor ** this.#attempts++);
+    const mostMs = Math.min(this.#maxMs, this.#initialMs * this.#factor ** this.#attempts++);
+    return leastMs + mostMs - (1 - Math.random()) * Math.min(mostMs, this.#maxMs / 2);
   }
 
   reset() {

@@ -31,7 +31,7 @@ export function applyPatch(document, operations) {
 
   /** The container that a pointer leads to, ours to change, and the name of a place in it. */
   function at(pointer) {
-    const names = pointer.split('/').map((name) => name.replace(/~1/g, '/').replace(/~0/g, '~'));
+    const names = pointer.split('/').map((name) => (name.includes('~') ? name.replace(/~1/g, '/').replace(/~0/g, '~') : name));
     const name = names.pop();
     let parent = root;
     for (const step of names) {
@@ -56,9 +56,10 @@ function child(parent, name) {
   return Object.hasOwn(parent, name) ? parent[name] : fail();
 }
 
-/** An assignment to `__proto__` would do something else. */
+/** An assignment to `__proto__` would do something else. Other properties aren't defined: that makes containers slow. */
 function set(parent, name, value) {
-  Object.defineProperty(parent, name, { value, writable: true, enumerable: true, configurable: true });
+  if (name === '__proto__') Object.defineProperty(parent, name, { value, writable: true, enumerable: true, configurable: true });
+  else parent[name] = value;
 }
 
 function put(parent, name, value, replaces) {

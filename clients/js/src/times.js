@@ -6,7 +6,7 @@ export const CONNECT_TIMEOUT_MS = 10_000;
 /** Attempts with a transport that was open, before the others. */
 export const SAME_TRANSPORT_ATTEMPTS = 3;
 /** Delays before the client reconnects: after an outage of any length, no longer than those of Socket.IO's client (lab/pages/recovery.mjs). */
-export const RECONNECT = { maxMs: 6_000, factor: 1.5 };
+export const RECONNECT = { maxMs: 4_000, factor: 1.5 };
 /** A connection that lasted this long resets the backoff. */
 export const STABLE_MS = 5_000;
 /** Longest time until the client tries the first transport again, at first, and after several attempts. */

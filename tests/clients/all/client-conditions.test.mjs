@@ -140,7 +140,7 @@ const conditions = {
       await Promise.all([has(1), isIn()]);
       const { waits, errors } = await read(({ waits, errors }) => ({ waits, errors }));
       // With even chance, the delays are those of the back-off alone.
-      assert.deepEqual(waits, [10, 15, 22.5, 33.75, 50.625, 75.9375, 100, 100, 100, 100].slice(0, waits.length));
+      assert.deepEqual(waits, [10, 15, 22.5, 33.75, 51.25, 101.875, 150, 150, 150].slice(0, waits.length));
       assert.deepEqual(errors, []);
       assert.equal(between.requests.length - between.attempts, 1, 'the first attempt opens');
     }
