@@ -266,6 +266,8 @@ fn the_request_is_described_and_answered_with_the_workers_headers() {
     stage.entries([LinkEntry::Accept(session, Box::new(acceptance)), send(session, &["0"])]);
     let answer = http.response();
     assert_eq!((answer.header("set-cookie"), answer.header("x-all")), ("s=1", "yes"));
+    let all = answer.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("x-all"));
+    assert_eq!(all.count(), 1);
     assert_eq!((answer.header("x-bad"), answer.header("injected")), ("", ""));
     assert_eq!(answer.header("cache-control"), "private", "the worker's header replaces ours");
     let mut io = Io::of_answer(stage.server.addr, PATH, Version::V4, http, &answer);

@@ -177,8 +177,7 @@ fn begin(
     };
     let id = client.state.id;
     ex.arm_client(id);
-    let headers: Vec<(&str, &str)> =
-        valid_headers(&acceptance.first).chain(valid_headers(&acceptance.all)).collect();
+    let first = valid_headers(&acceptance.first);
     let accepted = match query.transport {
         Transport::Polling => None,
         // The request was checked before it waited.
@@ -193,10 +192,12 @@ fn begin(
         open.write(query.version, out);
     });
     let Some(accepted) = accepted else {
+        // The poll has the headers of all responses.
         let poll = new_poll(cx, client, query);
-        payload::write_answer(cx.out, cx.options.date, &poll, &packets, &headers);
+        payload::write_answer(cx.out, cx.options.date, &poll, &packets, &first.collect::<Vec<_>>());
         return cx.answered();
     };
+    let headers: Vec<(&str, &str)> = first.chain(valid_headers(&acceptance.all)).collect();
     accepted.write_response(cx.out, &headers, subprotocols(cx.request).next());
     cx.out.append(&mut packets);
     let queue = client.take_queue();
