@@ -246,10 +246,11 @@ export declare class Connection<Events extends object = Untyped, Documents exten
   /**
    * Publishes to a room. Resolves when the server has accepted the message. Without a connection, the message waits for one.
    * If the connection ends while the message is in flight, the promise is rejected with `connection_lost`. The message may
-   * have arrived; it is never sent twice. `timeoutMs` replaces `publishTimeoutMs`.
+   * have arrived. With an `id` (1 to 128 visible ASCII characters, such as `crypto.randomUUID()`), the client sends it again, and the server publishes it
+   * once. `timeoutMs` replaces `publishTimeoutMs`.
    */
-  publish<E extends keyof Events & string>(room: string, data: Events[E], event: E, options?: { timeoutMs?: number }): Promise<void>;
-  publish(room: IfUntyped<Events, string>, data?: Json, event?: string, options?: { timeoutMs?: number }): Promise<void>;
+  publish<E extends keyof Events & string>(room: string, data: Events[E], event: E, options?: { timeoutMs?: number; id?: string }): Promise<void>;
+  publish(room: IfUntyped<Events, string>, data?: Json, event?: string, options?: { timeoutMs?: number; id?: string }): Promise<void>;
   /**
    * Sends an event to the rule or hook that handles it. A failure is an `error` of the connection. Events wait and keep their order as publications
    * do.

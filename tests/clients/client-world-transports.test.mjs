@@ -135,7 +135,7 @@ test('another network over HTTP: a second session opens at once beside the dead 
     await world.pass(200);
     world.server.say('lobby', 1);
     await world.pass(100);
-    assert.deepEqual([feed.document.n, connection.session, heard], [2, 'h2', [1]], transport);
+    assert.deepEqual([feed.document.n, connection.session, heard], [2, '1-h2', [1]], transport);
     assert.deepEqual([states, feedStates, roomStates], [['open'], [], []], transport);
     // The dead session is ended, too.
     await world.pass(3_000);
@@ -158,7 +158,7 @@ test('another kind of network over HTTP, and the session lives: it stays, and fe
       world.say('online');
       await world.pass(1_000);
     }
-    assert.deepEqual([connection.session, feed.state, states], ['h1', 'live', []], transport);
+    assert.deepEqual([connection.session, feed.state, states], ['1-h1', 'live', []], transport);
     assert.deepEqual([opened, world.server.sessions.size], [7, 1], transport);
     connection.close();
   }

@@ -158,6 +158,11 @@ class Server {
   #lastSession = 0;
   /** The close code for a token, or nothing. */
   refusal = () => undefined;
+  /** Idempotency keys of publications, and the number of this node's life: its sessions' ids begin with it. */
+  published = new Set();
+  life = 1;
+  /** Whether the answers to publications are lost. */
+  forgetsAnswers = false;
   /** The error that answers a message, or nothing. */
   error = () => undefined;
   /** Responses that carry lines: those that don't end, and polls. */
@@ -300,7 +305,7 @@ class Server {
     };
     this.sessions.set(sid, session);
     session.say({ type: 'session', sid });
-    session.say({ type: 'welcome', session: `h${this.#lastSession}`, ping_ms: PING_MS, ...this.welcome });
+    session.say({ type: 'welcome', session: `${this.life}-h${this.#lastSession}`, ping_ms: PING_MS, ...this.welcome });
     return session;
   }
 
@@ -381,21 +386,24 @@ class Server {
     const code = this.refusal(socket.token);
     if (code) return socket.lost(code);
     this.sockets.add(socket);
-    socket.say({ type: 'welcome', session: `s${this.attempts.length}`, ping_ms: PING_MS, ...this.welcome });
+    socket.say({ type: 'welcome', session: `${this.life}-s${this.attempts.length}`, ping_ms: PING_MS, ...this.welcome });
     this.opened(socket);
   }
 
   receive(member, message) {
     if (!this.members.includes(member) || this.isSilent) return;
     this.received.push({ at: this.world.nowMs, ...message });
-    const { id, type, feed, room, event, offset, data } = message;
+    const { id, type, feed, room, event, offset, data, idempotency_key: key, first_session: first } = message;
     const error = this.error(message);
     if (error) return member.say({ type: 'error', id, ...error });
     if (type === 'presence') return member.say({ type: 'presence', id, room, version: 1, count: 0, members: [] });
     const user = (token) => token?.split('.')[0];
     if (type === 'auth' && this.isComplete && user(message.token) !== user(member.token)) return member.say({ type: 'error', id, code: 'not_allowed', message: "the token is another user's", retry: false });
-    member.say({ type: 'ok', id, ...(type === 'event' && { data }) });
-    if (type === 'publish') this.say(room, data, event);
+    const isKnown = this.published.has(key);
+    if (key && !isKnown && first && !first.startsWith(`${this.life}-`)) return member.say({ type: 'error', id, code: 'unavailable', message: 'unknown', retry: true });
+    if (key) this.published.add(key);
+    if (type !== 'publish' || !this.forgetsAnswers) member.say({ type: 'ok', id, ...(type === 'event' && { data }) });
+    if (type === 'publish' && !isKnown) this.say(room, data, event);
     if (type === 'unsubscribe') return void member[room === undefined ? 'feeds' : 'rooms'].delete(room ?? feed);
     if (type !== 'subscribe') return;
     if (room !== undefined) {

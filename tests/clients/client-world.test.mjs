@@ -46,7 +46,7 @@ test('a slow network: the old connection wins the race, and no race follows anot
   world.say('online');
   await world.pass(5_000);
   assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['open', 'live', 2]);
-  assert.equal(connection.session, 's1');
+  assert.equal(connection.session, '1-s1');
   // The next one waits for 6 s, but feeds aren't called live meanwhile.
   world.say('online');
   await world.pass(3_500);
@@ -350,6 +350,94 @@ test('a publication that isn\'t answered in time: whether it was sent is known, 
   await world.pass(30_000);
   assert.equal(connection.state, 'open');
   assert.deepEqual(world.server.received.slice(before).filter(({ type }) => type === 'publish'), []);
+});
+
+test('a publication with an id is repeated after a lost connection, and published once', async (t) => {
+  const world = new World(t);
+  const { connection } = await live(t, world);
+  const messages = records(connection.room('r'), 'message');
+  const outcome = (data, options) => connection.publish('r', data, undefined, options).then(() => 'sent', (error) => [error.code, error.outcome]);
+  const received = () => world.server.received.filter(({ type }) => type === 'publish').map(({ data, first_session }) => (first_session ? [data, first_session] : data));
+  const cut = async () => {
+    const { isUp } = world.server;
+    world.server.stop();
+    world.server.isUp = isUp;
+    await world.pass(5_000);
+    assert.equal(connection.state, 'open');
+  };
+  await world.pass(100);
+
+  // The answer is lost, or the publication itself. The repeated ones come first, in order, and name the session of the first attempt.
+  const { session } = connection;
+  world.server.forgetsAnswers = true;
+  const answered = ['arrived', 'without an id'].map((data) => outcome(data, data === 'arrived' ? { id: 'one' } : {}));
+  await world.pass(100);
+  world.server.isSilent = true;
+  answered.push(outcome('lost', { id: 'two' }));
+  await world.pass(100);
+  Object.assign(world.server, { isSilent: false, forgetsAnswers: false });
+  const ignore = connection.on('state', (state) => state === 'waiting' && answered.push(outcome('later', { id: 'three' })));
+  await cut();
+  ignore();
+  assert.deepEqual(await Promise.all(answered), ['sent', ['connection_lost', 'unknown'], 'sent', 'sent']);
+  assert.deepEqual(received(), ['arrived', 'without an id', ['arrived', session], ['lost', session], 'later']);
+  assert.deepEqual(messages, ['arrived', 'without an id', 'lost', 'later']);
+
+  // Another node, or the next process, can't know. The application may repeat it, too: the client knows where it was first.
+  world.server.forgetsAnswers = true;
+  const moved = outcome('moved', { id: 'four' });
+  await world.pass(100);
+  Object.assign(world.server, { life: 2, published: new Set(), forgetsAnswers: false });
+  await cut();
+  assert.deepEqual([await moved, messages.at(-1)], [['unavailable', 'unknown'], 'moved']);
+  assert.deepEqual((await Promise.all([outcome('moved', { id: 'four' }), world.pass(100)]))[0], ['unavailable', 'unknown']);
+
+  // Nothing is repeated after its timeout, after its time, or once the connection is closed; and whether it was published isn't known then.
+  world.server.isSilent = true;
+  const limited = outcome('limited', { id: 'five', timeoutMs: 1_000 });
+  await world.pass(1_100);
+  world.server.isSilent = false;
+  await cut();
+  assert.deepEqual([await limited, received().flat().includes('limited')], [['timeout', 'unknown'], false]);
+  const refused = outcome('refused', { id: 'eight' });
+  world.server.isSilent = true;
+  await world.pass(100);
+  world.server.isSilent = false;
+  world.server.error = ({ data }) => (data === 'refused' ? { code: 'not_allowed', message: 'no', retry: false } : undefined);
+  await cut();
+  assert.deepEqual(await refused, ['not_allowed', 'unknown']);
+  world.server.isSilent = true;
+  const [late, impatient] = [outcome('late', { id: 'six' }), outcome('impatient', { id: 'nine', timeoutMs: 5_000 })];
+  await world.pass(100);
+  world.server.stop();
+  await world.pass(250_000);
+  Object.assign(world.server, { isSilent: false, isUp: true });
+  const count = received().length;
+  await world.pass(60_000);
+  assert.deepEqual([await late, await impatient], [['timeout', 'unknown'], ['timeout', 'unknown']]);
+  world.server.isSilent = true;
+  const closed = outcome('closed', { id: 'seven' });
+  await world.pass(100);
+  connection.close();
+  assert.deepEqual([await closed, received().slice(count)], [['closed', 'unknown'], []]);
+});
+
+test('a publication with an id whose answer is lost with the connection that another one has replaced', async (t) => {
+  const world = new World(t);
+  world.server.socketDelayMs = 2_000;
+  const connection = world.connect(t, { transport: 'auto' });
+  const room = connection.room('r');
+  const messages = records(room, 'message');
+  await world.pass(1_500);
+  assert.deepEqual([connection.transport, room.state], ['sse', 'joined']);
+  world.server.forgetsAnswers = true;
+  const answer = connection.publish('r', 'once', undefined, { id: 'one' });
+  await world.pass(1_500);
+  assert.equal(connection.transport, 'websocket');
+  world.server.forgetsAnswers = false;
+  await world.pass(5_000);
+  await answer;
+  assert.deepEqual(messages, ['once']);
 });
 
 test('an error of a feed names it', async (t) => {

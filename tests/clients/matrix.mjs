@@ -118,6 +118,18 @@ export const cells = {
     assert.equal(await act(({ room }) => room.state), 'joined');
   },
 
+  // The server has it, its answer is lost with the connection, and the client sends it again.
+  'publish with an id': async ({ act, ben, between, hears }) => {
+    const heard = new Promise((resolve) => { ben.room('news/1').on('message', resolve); });
+    between.stall();
+    await act((it) => { it.repeated = it.stentor.publish('news/1', 'once', 'said', { id: 'one' }); });
+    assert.equal(await within(heard, 'the message'), 'once');
+    between.cut();
+    between.flow();
+    await within(act(({ repeated }) => repeated), 'the second answer');
+    await hears(['said', 'once']);
+  },
+
   // The server asks for a newer token, which opens nothing.
   'token renewal': async ({ act, server }) => {
     const before = await act(({ stentor, asked }) => ({ session: stentor.session, asked: asked.length }));

@@ -69,7 +69,7 @@ export class Connection extends Emitter {
     this.#attempts.choose(options.transport);
     this.#requestBackoff = new Backoff(options.backoff);
     this.#subscriptions = new Subscriptions(options.keys, this.#requestBackoff, this.#after, (error) => emit(this, 'error', error));
-    this.#outbox = new Outbox(options.queueMax ?? 1_000, options.queueCharsMax ?? 1_000_000);
+    this.#outbox = new Outbox(options.queueMax ?? 1_000, options.queueCharsMax ?? 1_000_000, () => setTimeout(() => this.#state === 'open' && this.#flush()));
     watchPage((event) => this.#page[event](), this.#closing.signal);
     if (this.#isInert || options.autoConnect === false) this.#state = 'paused';
     else this.#try(0);
@@ -84,7 +84,7 @@ export class Connection extends Emitter {
   room(name) { return this.#subscriptions.room(name); }
 
   publish(room, data, event, options) {
-    return this.#send({ type: 'publish', room, event, data: data ?? null }, options);
+    return this.#send({ type: 'publish', room, event, data: data ?? null, idempotency_key: options?.id }, options);
   }
 
   /** Sends an event to the rule or hook that handles it. A failure is an `error` of the connection. */
@@ -97,7 +97,7 @@ export class Connection extends Emitter {
   }
 
   #send(message, { timeoutMs = this.#options.publishTimeoutMs } = {}) {
-    const answer = this.#outbox.put(JSON.stringify(message).slice(1, -1), timeoutMs);
+    const answer = this.#outbox.put(JSON.stringify(message).slice(1, -1), timeoutMs, message.idempotency_key);
     if (!WAITING.includes(this.#state)) this.#flush();
     return answer;
   }
@@ -371,10 +371,8 @@ export class Connection extends Emitter {
 
   /** Sends what is queued, or rejects it. */
   #flush() {
-    this.#outbox.drain((message) => {
-      if (this.#carrier) this.#carrier.publish(message);
-      else message.reject(new StentorError('closed', 'the connection is closed'));
-    });
+    const carrier = this.#carrier;
+    this.#outbox.drain(this.#session, carrier && ((message) => carrier.publish(message)));
   }
 
   /** Returns whether the connection wasn't at rest before. */

@@ -27,5 +27,7 @@ export const SILENCE_MS = 10_000;
 export const STUCK_MS = 1_000;
 /** Connections that end early without a close frame, before the next transport is tried: a proxy may reset them. */
 export const RESETS_MAX = 3;
+/** Time for which a publication with an id is sent again: less than the five minutes for which servers know ids. */
+export const REPEATS_MS = 240_000;
 /** Delays between two calls of `getToken` for a token that expires soon. */
 export const RENEWAL = { initialMs: 1_000, maxMs: 10_000 };

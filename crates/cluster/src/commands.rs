@@ -75,6 +75,7 @@ impl Commands for ClusterCommands {
             data,
             volatile: false,
         };
+        let key = key.map(|key| format!("backend:{key}").into());
         if let Err(Some(Publisher::Caller(done))) =
             self.cluster.append(&message, Some(Publisher::Caller(done)), None, key)
         {

@@ -116,7 +116,7 @@ impl Bench {
         };
         let topic = Topic::Room(kept.clone());
         self.cluster.set_interest(&topic, true);
-        self.cluster.publish_with_history(&message, None, Some(self.drawn as u64)).unwrap();
+        self.cluster.publish_with_history(&message, None, Some(self.drawn as u64), None).unwrap();
         let channel = Channel::from(kept);
         let payload = frames.encode(&channel, &Frame::Message(message.clone()));
         for offset in [1, 3] {

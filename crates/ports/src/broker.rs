@@ -59,7 +59,8 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// Sends a message to one room with history to the engine, which assigns its position. `publisher` is answered when the
     /// engine has stored the message, or with the reason why not. After `limits.decision_timeout`, the data plane refuses the
     /// message with `unavailable`, and the outcome is unknown. `source` is the source of the client's session
-    /// ([`Hub::set_source`](stentor_hub::Hub::set_source)); `None` for a message of the backend.
+    /// ([`Hub::set_source`](stentor_hub::Hub::set_source)); `None` for a message of the backend. `key` is the idempotency key of
+    /// a client's message: the engine stores a message with the same key once.
     ///
     /// # Errors
     /// [`Busy`], as for [`Self::publish`].
@@ -68,6 +69,7 @@ pub trait Broker: fmt::Debug + Send + Sync {
         message: &Broadcast,
         publisher: Option<PermissionReply>,
         source: Option<u64>,
+        key: Option<Arc<str>>,
     ) -> Result<(), Busy>;
 
     /// Looks for a socket on the other nodes while its client waits. Returns `true` if

@@ -69,11 +69,13 @@ pub enum Class {
     Hooks,
     /// Sockets and messages of the application link, and frames for its workers.
     Link,
+    /// Idempotency keys of clients' publications.
+    PublicationKeys,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -96,6 +98,7 @@ impl Class {
         Self::Tls,
         Self::Hooks,
         Self::Link,
+        Self::PublicationKeys,
     ];
 
     /// The label in metrics.
@@ -123,6 +126,7 @@ impl Class {
             Self::Tls => "tls",
             Self::Hooks => "hooks",
             Self::Link => "link",
+            Self::PublicationKeys => "publication_keys",
         }
     }
 }

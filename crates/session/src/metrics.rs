@@ -145,6 +145,8 @@ figures! {
     sessions_limited: Counter = "sessions_limited",
     /// Messages, events and publications above the limits of their sessions (session_limits).
     messages_limited: Counter = "messages_limited",
+    /// Publications that clients repeated with an idempotency key, and that were not published again.
+    publications_repeated: Counter = "publications_repeated",
     /// Connections closed because their PROXY protocol header was malformed, late, or not from a trusted network.
     proxy_headers_refused: Counter = "proxy_headers_refused",
     /// Share of a core's sessions that come from one address, in percent, if it is more than half of at least 100. An
@@ -204,7 +206,7 @@ figures! {
     broker_waiting: Gauge = "broker_waiting_messages",
     /// Connections that are not read until other cores or the broker have caught up.
     held: Gauge = "connections_paused",
-    /// Publications refused because the process was over its memory budget.
+    /// Publications refused because the process was over its memory budget, or because of `limits.idempotency_keys_max`.
     publications_refused: Counter = "publications_refused",
     /// Times that a connection had used its share of a turn (limits.turn_bytes_max) and went on in the next.
     turn_yields: Counter = "turn_yields",

@@ -93,6 +93,8 @@ with_defaults! {
         pub decisions_max: usize = 10_000,
         /// Maximum time from a question to the authorizer to its answer.
         pub decision_timeout: Duration = Duration::from_secs(5),
+        /// Maximum number of publications with an idempotency key within five minutes.
+        pub idempotency_keys_max: usize = 200_000,
         /// Maximum number of messages of the control plane that are queued for a core.
         pub inbox_messages_max: usize = 16_384,
         /// Maximum number of bytes of messages of the control plane that are queued for a core.

@@ -6,8 +6,10 @@ import { isDeepStrictEqual } from 'node:util';
 import WebSocket from 'ws';
 import { websocket } from '../addresses.mjs';
 import { admin, issuer, metric, token } from '../admin.mjs';
+import { client } from '../client.mjs';
 import { event, run, serve, temporary, until, within } from '../harness.mjs';
 import { commandsSpanNodes, config, known, meet, member, node, nodes, onEachEngine, roomsSpanNodes } from '../nodes.mjs';
+import { proxy } from '../proxy.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
 
 onEachEngine('rooms span nodes, for every protocol and publisher', (t, startEngine) => roomsSpanNodes(t, startEngine, ['a', 'b', 'c']));
@@ -38,6 +40,29 @@ onEachEngine('a node that stops is named, forgotten when it has died, and no oth
   const news = event(sockets[1], 'news');
   await admin(servers[0], 'publish', { room: 'red', event: 'news', data: 1 });
   assert.deepEqual(await news, [1]);
+});
+
+onEachEngine('a publication that a client repeats at another node: published once in a room with history, otherwise of unknown outcome', async (t, startEngine) => {
+  for (const [length, expected] of [[10, 'published'], [0, { code: 'unavailable', outcome: 'unknown' }]]) {
+    const engine = await startEngine(t);
+    const servers = await Promise.all(['a', 'b'].map((name) => node(t, engine, name, `[rooms]\npublish = true\nhistory_length = ${length}`)));
+    await known(servers);
+    const between = await proxy(t, servers[0].http);
+    const connection = client(t, between.url);
+    const heard = [];
+    client(t, servers[1].http).room('news').on('message', (data) => heard.push(data));
+    const isHeard = (data) => until(data, async () => heard.includes(data) || connection.publish('news', data).then(() => heard.includes(data)));
+    await isHeard('ready');
+    between.stall();
+    const outcome = connection.publish('news', 'once', undefined, { id: 'one' }).then(() => 'published', ({ code, outcome }) => ({ code, outcome }));
+    await until('it has arrived', () => heard.includes('once'));
+    between.target = servers[1].http;
+    between.cut();
+    between.flow();
+    assert.deepEqual(await outcome, expected);
+    await isHeard('last');
+    assert.equal(heard.filter((data) => data === 'once').length, 1);
+  }
 });
 
 onEachEngine('while the engine is away each node serves its own clients, and all of them when it is back', async (t, startEngine) => {

@@ -219,8 +219,10 @@ impl Broker for Bridges {
         message: &Broadcast,
         publisher: Option<PermissionReply>,
         source: Option<u64>,
+        key: Option<Arc<str>>,
     ) -> Result<(), Busy> {
-        self.inner.as_ref().map_or(Ok(()), |inner| inner.publish_with_history(message, publisher, source))
+        let inner = self.inner.as_ref();
+        inner.map_or(Ok(()), |inner| inner.publish_with_history(message, publisher, source, key))
     }
 
     fn send_presence(&self, message: &OutgoingPresence) {

@@ -21,7 +21,8 @@ impl Cluster {
     }
 
     /// Passes a message of a client at the address `source`, or of a backend, to the engine, which assigns its position, unless
-    /// it already has a message with the same key. Returns the publisher if the engine has no room.
+    /// it already has a message with the same key. The key's prefix keeps keys of backends, of clients and of nodes apart. Returns
+    /// the publisher if the engine has no room.
     pub(crate) fn append(
         &self,
         message: &Broadcast,
@@ -31,8 +32,6 @@ impl Cluster {
     ) -> Result<(), Option<Publisher>> {
         let room = message.rooms.first();
         let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
-        // The prefix keeps backends' keys apart from those that nodes draw.
-        let key = key.map(|key| format!("backend:{key}").into());
         self.rooms.publish(room, payload, (publisher, source), key)?;
         count(&self.counters.sent);
         Ok(())
@@ -68,8 +67,10 @@ impl Broker for Cluster {
         message: &Broadcast,
         publisher: Option<PermissionReply>,
         source: Option<u64>,
+        key: Option<Arc<str>>,
     ) -> Result<(), Busy> {
-        self.append(message, publisher.map(Publisher::Client), source, None).map_err(|_| Busy)
+        let key = key.map(|key| format!("client:{key}").into());
+        self.append(message, publisher.map(Publisher::Client), source, key).map_err(|_| Busy)
     }
 
     fn find_socket(&self, question: SocketQuestion) -> bool {

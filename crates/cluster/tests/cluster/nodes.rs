@@ -670,7 +670,7 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
     pass(MOMENT).await;
     for n in 1..=5 {
         let node = if n % 2 == 0 { &a } else { &b };
-        node.cluster.publish_with_history(&numbered(n), None, None).unwrap();
+        node.cluster.publish_with_history(&numbered(n), None, None, None).unwrap();
         pass(MOMENT).await;
     }
     let shown = b.shown();
@@ -688,7 +688,7 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
     pass(MOMENT).await;
     assert_eq!(c.shown().len(), 1);
     memory.forget();
-    a.cluster.publish_with_history(&numbered(6), None, None).unwrap();
+    a.cluster.publish_with_history(&numbered(6), None, None, None).unwrap();
     pass(MOMENT).await;
     for node in [&b, &c] {
         assert_eq!(node.shown(), [r#"kept after 0 []"#, r#"kept after 0 ["6"]"#]);

@@ -22,6 +22,8 @@ struct Recorder {
     levels: Mutex<HashMap<Topic, bool>>,
     /// Messages to rooms with history, with the replies to their publishers.
     ordered: Mutex<Vec<(Broadcast, Option<PermissionReply>)>>,
+    /// The idempotency keys of these messages that have one.
+    keys: Mutex<Vec<Arc<str>>>,
     /// Topics that the node has asked to confirm, because a client waits.
     unconfirmed: Mutex<Vec<Topic>>,
     orders_history: AtomicBool,
@@ -44,8 +46,10 @@ impl Broker for Recorder {
         message: &Broadcast,
         reply: Option<PermissionReply>,
         source: Option<u64>,
+        key: Option<Arc<str>>,
     ) -> Result<(), Busy> {
         self.check_space()?;
+        self.keys.lock().unwrap().extend(key);
         assert!(reply.is_none() || source.is_some(), "a client that waits has an address");
         self.ordered.lock().unwrap().push((message.clone(), reply));
         Ok(())
@@ -413,6 +417,15 @@ fn the_engine_orders_rooms_with_history() {
         recorder.is_busy.store(false, Ordering::SeqCst);
         decide(recorder.ordered().1, Ok(()));
         clients[1].expect_json(json!({"type": "ok", "id": 4}));
+        // The engine knows idempotency keys, so a message with a key goes to it each time, wherever it was first.
+        assert!(recorder.keys.lock().unwrap().is_empty());
+        for id in [7, 8] {
+            let first = "nSp4eVh0Zr_L3kW9tQ2b";
+            clients[1].send_json(json!({"type": "publish", "room": "h", "data": 7, "id": id, "idempotency_key": "k", "first_session": first}));
+            decide(recorder.ordered().1, Ok(()));
+            clients[1].expect_json(json!({"type": "ok", "id": id}));
+        }
+        assert_eq!(*recorder.keys.lock().unwrap(), [Arc::from(":k"), Arc::from(":k")]);
         // No publisher waits for a message of the control plane.
         server.publish("h", "5");
         assert!(recorder.ordered().1.is_none());

@@ -60,6 +60,7 @@ fn the_limits_are_those_of_the_code() {
         connections_per_second: _,
         memory_bytes_max,
         decisions_max: _,
+        idempotency_keys_max: _,
         decision_timeout: _,
         // Limits between threads, which clients don't notice.
         inbox_messages_max: _,

@@ -204,6 +204,64 @@ fn clients_publish_only_with_permission() {
     ws.expect_json(json!({"type": "message", "room": "r", "data": {"from": "us"}}));
 }
 
+/// A client sends a publication again, in another session and on any core, because it doesn't know whether the first one arrived.
+#[test]
+fn a_repeated_publication_is_published_once() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| {
+            may_publish(options);
+            options.limits.idempotency_keys_max = 3;
+        });
+        for room in ["red", "kept"] {
+            let mut heard = server.member(room);
+            let publish = |key: &str, more: Value| {
+                let mut message =
+                    json!({"type": "publish", "id": 1, "room": room, "data": key, "idempotency_key": key});
+                message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                message
+            };
+            let answer = |message: Value| {
+                let mut ws = server.client();
+                ws.send_json(message);
+                let answer = ws.next_json();
+                answer["code"].as_str().unwrap_or(answer["type"].as_str().unwrap()).to_owned()
+            };
+            let mut welcomed = server.ws("/ws");
+            let session = welcomed.next_json()["session"].as_str().unwrap().to_owned();
+            let again = json!({ "first_session": session });
+            let elsewhere = json!({ "first_session": "nSp4eVh0Zr_L3kW9tQ2b" });
+            let first = format!("{room}-1");
+            assert_eq!(answer(publish(&first, json!({}))), "ok");
+            // Whether it is said to be repeated or not, and wherever it was first.
+            for more in [json!({}), again.clone(), elsewhere.clone()] {
+                assert_eq!(answer(publish(&first, more)), "ok");
+            }
+            // One that hasn't arrived is published, unless another node or process may have published it.
+            let lost = format!("{room}-2");
+            assert_eq!(answer(publish(&lost, elsewhere)), "unavailable");
+            for bad in ["", "a b", "é", &"x".repeat(129)] {
+                assert_eq!(answer(publish(bad, json!({}))), "bad_request", "{bad}");
+            }
+            if room == "red" {
+                assert_eq!(answer(publish(&lost, again)), "ok");
+            }
+            let expect = if room == "red" { vec![first, lost] } else { vec![first] };
+            for key in expect {
+                assert_eq!(next_message(&mut heard)["data"], json!(key));
+            }
+            assert_eq!(heard.fence(), []);
+        }
+        // There are three keys. A repeated publication is still recognized.
+        let mut ws = server.client();
+        for (key, expect) in [("red-1", "ok"), ("four", "overloaded")] {
+            ws.send_json(json!({"type": "publish", "id": key, "room": "red", "idempotency_key": key}));
+            let answer = ws.next_json();
+            assert_eq!(answer["code"].as_str().unwrap_or("ok"), expect, "{key}: {answer}");
+        }
+        server.until_metric("publications_repeated", |count| count == 7);
+    });
+}
+
 #[test]
 fn publications_reach_members_only() {
     on_one_and_three(|cores| {

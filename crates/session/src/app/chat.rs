@@ -2,6 +2,7 @@
 //! client goes to all sockets of its namespace; plain clients are in the main namespace. An event that can't be published isn't
 //! acknowledged.
 
+use super::publish::Publish;
 use super::{Application, Arguments, Context, Envelope, Event, Message, NamespaceRequest};
 use crate::ports::Denial;
 use bytes::Bytes;
@@ -68,7 +69,9 @@ impl Application for Chat {
         };
         if let Some(room) = ctx.namespace().and_then(|namespace| self.room_of(namespace)) {
             let (name, data) = (Some(event.name.into()), event.arguments.to_data());
-            if ctx.publish_then(&room, name, data, Emit::default(), || Box::new(acknowledge)) != Ok(true) {
+            if ctx.publish_then(Publish::new(room, name, data, Emit::default()), || Box::new(acknowledge))
+                != Ok(true)
+            {
                 return;
             }
         }

@@ -3,18 +3,29 @@
 use crate::encode::Encodings;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{Answers, Asking, Broadcast, Broker, Busy, PublicId, Ticket};
+use crate::published::PublishedKeys;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_hub::{Data, Emit, Hub, Room, Rooms, Topic};
 
+/// The publisher of a message to a room that the engine orders.
+#[derive(Default)]
+pub(crate) struct Submitter {
+    /// `None` if the publisher doesn't wait for the engine's answer.
+    pub(crate) ticket: Option<Ticket>,
+    /// The source of the session. `None` if no client published the message.
+    pub(crate) source: Option<u64>,
+    /// The idempotency key of the message, if it has one: it begins with the user's.
+    pub(crate) key: Option<Arc<str>>,
+}
+
 /// The way in which a message is passed to the broker.
-#[derive(Clone, Copy)]
 enum Kind {
     Plain,
-    /// To a room that the engine orders: the ticket, if the publisher waits for the engine's answer, and the source of the
-    /// session, if a client published the message.
-    Ordered(Option<Ticket>, Option<u64>),
+    /// To a room that the engine orders.
+    Ordered(Submitter),
 }
 
 /// Publishes messages of one core. Messages for which the broker has no room wait here, in order, and are charged to the
@@ -30,6 +41,10 @@ pub(crate) struct Outlet {
     orders_history: bool,
     /// The seed of the ids of this node's sessions.
     seed: [u64; 2],
+    /// The idempotency keys of publications, which the cores of the node share.
+    pub(crate) published: Arc<PublishedKeys>,
+    /// Number of publications that were repeated, and weren't published again.
+    pub(crate) repeated: Cell<u64>,
     /// `true` if messages still waited after the last call of [`Self::retry`].
     waited: bool,
     /// Number of messages for the broker since the start.
@@ -43,6 +58,7 @@ impl Outlet {
         answers: Arc<dyn Answers>,
         ledger: Arc<Ledger>,
         seed: [u64; 2],
+        published: Arc<PublishedKeys>,
     ) -> Self {
         let charge = Charge::new(ledger, Class::Broker);
         let orders_history = broker.as_ref().is_some_and(|broker| broker.orders_history());
@@ -51,6 +67,8 @@ impl Outlet {
             answers,
             orders_history,
             seed,
+            published,
+            repeated: Cell::new(0),
             waiting: VecDeque::new(),
             waited: false,
             count: 0,
@@ -88,7 +106,7 @@ impl Outlet {
             return hub.handle_emit(now, rooms, event, data, how);
         }
         if let Some(room) = rooms.only().filter(|room| self.is_ordered_elsewhere(hub, room, &how)) {
-            return self.submit(room, (event, data), &how, except, (None, None));
+            return self.submit(room, (event, data), &how, except, Submitter::default());
         }
         let id = hub.draw_id();
         let how = how.identified(id);
@@ -106,38 +124,36 @@ impl Outlet {
     }
 
     /// Passes the broker a message to a room that the engine orders. `except` are sessions of other nodes that are left out.
-    /// `publisher` is the ticket, if the publisher waits for the engine's answer, and the source of the session, if a client
-    /// published the message.
     pub(crate) fn submit(
         &mut self,
         room: &Room,
         (event, data): (Option<Arc<str>>, Data),
         how: &Emit,
         except: &[PublicId],
-        publisher: (Option<Ticket>, Option<u64>),
+        submitter: Submitter,
     ) {
         // The engine's position determines the message's id, so the message has none yet.
         let mut message = message(0, room.clone().into(), event, data, how);
         // The message lists this node's sessions as well, because this node delivers it when the engine returns it.
         let own = how.excepted().iter().map(|(core, session)| PublicId::of(self.seed, *core, *session));
         message.except_sessions = own.chain(except.iter().copied()).collect();
-        self.pass_on(message, Kind::Ordered(publisher.0, publisher.1));
+        self.pass_on(message, Kind::Ordered(submitter));
     }
 
     fn pass_on(&mut self, message: Broadcast, kind: Kind) {
         self.count += 1;
-        if !self.waiting.is_empty() || self.hand_over(&message, kind) == Err(Busy) {
+        if !self.waiting.is_empty() || self.hand_over(&message, &kind) == Err(Busy) {
             self.charge.add(message.bytes());
             self.waiting.push_back((message, kind));
         }
     }
 
-    fn hand_over(&self, message: &Broadcast, kind: Kind) -> Result<(), Busy> {
+    fn hand_over(&self, message: &Broadcast, kind: &Kind) -> Result<(), Busy> {
         match (&self.broker, kind) {
             (Some(broker), Kind::Plain) => broker.publish(message),
-            (Some(broker), Kind::Ordered(ticket, source)) => {
+            (Some(broker), Kind::Ordered(Submitter { ticket, source, key })) => {
                 let publisher = ticket.map(|ticket| Asking::new(ticket, &self.answers).later());
-                broker.publish_with_history(message, publisher, source)
+                broker.publish_with_history(message, publisher, *source, key.clone())
             }
             (None, _) => Ok(()),
         }
@@ -147,7 +163,7 @@ impl Outlet {
     /// the last call, or the other way round.
     pub(crate) fn retry(&mut self) -> bool {
         while let Some((message, kind)) = self.waiting.front()
-            && self.hand_over(message, *kind).is_ok()
+            && self.hand_over(message, kind).is_ok()
         {
             self.charge.subtract(message.bytes());
             self.waiting.pop_front();

@@ -46,7 +46,7 @@ use stentor_frame::ConnId;
 use stentor_hub::{Key, Room, SessionId, SubscribeOptions};
 
 /// The denial if the engine didn't report in time whether it has stored a message.
-const OUTCOME_UNKNOWN: Denial = Denial {
+pub(super) const OUTCOME_UNKNOWN: Denial = Denial {
     code: Cow::Borrowed("unavailable"),
     message: Cow::Borrowed("it isn't known whether this was published; try again later"),
     retry: true,

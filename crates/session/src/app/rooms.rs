@@ -4,6 +4,7 @@
 //! has no other effect.
 
 use super::presence::{AboutMembers, ListMembers, answer_text};
+use super::publish::{Idempotency, Publish};
 use super::refused::limit_reached;
 use super::renew::RenewToken;
 use super::rules::{DONE, failed};
@@ -96,12 +97,12 @@ fn options_refusal(error: OptionsError) -> Refusal {
 }
 
 impl RoomsApp {
-    /// Handles a message. Returns `true` if the caller must answer the client.
+    /// Handles a message: its text, and its fields. Returns `true` if the caller must answer the client.
     fn handle(
         &mut self,
         ctx: &mut Context<'_>,
         session: SessionId,
-        incoming: &Incoming<'_>,
+        (text, incoming): (&str, &Incoming<'_>),
     ) -> Result<bool, Refusal> {
         let answer = || answer_later(incoming.id.map(RawValue::get));
         match incoming.kind.as_deref().ok_or_else(|| refusal("bad_request", "\"type\" is missing"))? {
@@ -164,7 +165,8 @@ impl RoomsApp {
                 let data = data_of(ctx, incoming)?;
                 let event = incoming.event.as_deref().map(Into::into);
                 let data = Data::Json(Bytes::copy_from_slice(data.as_bytes()));
-                return ctx.publish_then(&room, event, data, Emit::default(), answer);
+                let message = Publish::new(room, event, data, Emit::default()).with(Idempotency::of(text)?);
+                return ctx.publish_then(message, answer);
             }
             other => {
                 return Err(refusal(
@@ -383,7 +385,8 @@ impl Application for RoomsApp {
                 (None, Err(refusal("bad_json", "stentor.v1 is text; this message was binary")))
             }
         };
-        let result = parsed.and_then(|incoming| self.handle(ctx, session, &incoming));
+        let text = message.text().unwrap_or_default();
+        let result = parsed.and_then(|incoming| self.handle(ctx, session, (text, &incoming)));
         answer_message(ctx, session, id.map(RawValue::get), result);
     }
 

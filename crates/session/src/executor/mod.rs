@@ -162,7 +162,13 @@ impl Executor {
                 .link
                 .as_ref()
                 .and_then(|link| LinkSessions::new(link.sink.clone(), core, shared.ledger.clone())),
-            outlet: Outlet::new(options.broker.clone(), shared.clone(), shared.ledger.clone(), shared.seed),
+            outlet: Outlet::new(
+                options.broker.clone(),
+                shared.clone(),
+                shared.ledger.clone(),
+                shared.seed,
+                shared.limits.published.clone(),
+            ),
             budget: Budget::new(options.limits.turn_bytes_max, options.limits.send_buffer_bytes_max),
             notices,
             metrics: shared.each[core].metrics.clone(),

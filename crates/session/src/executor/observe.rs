@@ -25,6 +25,7 @@ impl Executor {
         let (questions, metrics) = (&self.questions, &self.metrics);
         metrics.publications_refused.set(self.context.refusals.get());
         metrics.messages_limited.set(self.context.limited.get());
+        metrics.publications_repeated.set(self.outlet.repeated.get());
         metrics.decisions_pending.set(questions.open() as u64);
         metrics.decisions_unanswered.set(questions.unanswered);
         metrics.identities.set(questions.identities.count() as u64);

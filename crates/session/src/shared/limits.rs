@@ -6,6 +6,7 @@ use crate::limits::{LimitReached, Rate};
 use crate::options::Options;
 use crate::ports::RelayPermit;
 use crate::ports::{Metric, MetricKind};
+use crate::published::PublishedKeys;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ pub struct SharedLimits {
     pub sessions: Option<Counts>,
     /// Sessions by user.
     pub(crate) users: Option<Counts>,
+    /// Idempotency keys of clients' publications.
+    pub(crate) published: Arc<PublishedKeys>,
     /// The rate of new connections of all addresses.
     accepts: Option<Accepts>,
 }
@@ -55,6 +58,11 @@ impl SharedLimits {
                 (user.sessions_max, "user_limits.sessions_max"),
                 (0, ""),
             ),
+            published: Arc::new(PublishedKeys::new(
+                seed,
+                options.limits.idempotency_keys_max,
+                ledger.clone(),
+            )),
             accepts: (per_second > 0).then(|| Accepts {
                 per_second: AtomicU32::new(per_second),
                 begun: OnceLock::new(),
@@ -66,6 +74,7 @@ impl SharedLimits {
     /// Changes the limits whose tables exist. Other limits need a restart.
     pub(crate) fn configure(&self, options: &Options) {
         let Options { address_limits: address, user_limits: user, .. } = options;
+        self.published.set_max(options.limits.idempotency_keys_max);
         for (table, count_max, per_second) in [
             (&self.connections, address.connections_max, address.connections_per_second),
             (&self.sessions, address.sessions_max, address.sessions_per_second),

@@ -34,6 +34,7 @@ impl Broker for Others {
         _: &Broadcast,
         _: Option<PermissionReply>,
         _: Option<u64>,
+        _: Option<Arc<str>>,
     ) -> Result<(), Busy> {
         unreachable!("it orders no room")
     }

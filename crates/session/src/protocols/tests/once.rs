@@ -39,6 +39,7 @@ impl Broker for Engine {
         _: &Broadcast,
         publisher: Option<PermissionReply>,
         _: Option<u64>,
+        _: Option<Arc<str>>,
     ) -> Result<(), Busy> {
         self.0.lock().unwrap().extend(publisher);
         Ok(())

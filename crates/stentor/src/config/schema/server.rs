@@ -160,6 +160,9 @@ section! {
         /// Pending decisions per core (`decision_timeout`). Above this number, the last one of the address
         /// with the most is refused with `unavailable`.
         decisions_max: usize, in 1..=1_000_000;
+        /// Clients' publications with an idempotency key within five minutes. Above this number, publications with a key
+        /// are refused with `overloaded`.
+        idempotency_keys_max: usize, in 1..=100_000_000;
         /// Time to close a connection. It is then reset.
         close_timeout: Duration, in ms(100)..=s(60);
         /// Encoded bytes queued for a session, for the policies `queue` and `drop_oldest`. Above it, `queue`
