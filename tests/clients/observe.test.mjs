@@ -22,7 +22,7 @@ async function plain(t, server) {
 test('sessions are counted by protocol while they last', async (t) => {
   const server = await serve(t);
   const read = () => samples(server, 'sessions_by_protocol');
-  const protocols = ['websocket', 'primus', 'engineio', 'socketio', 'sockjs', 'sse', 'ndjson'];
+  const protocols = ['websocket', 'primus', 'engineio', 'socketio', 'sockjs', 'sse', 'ndjson', 'link'];
   const counts = (own = {}) => Object.fromEntries(protocols.map((name) => [`protocol="${name}"`, own[name] ?? 0]));
   await untilEqual(read, counts());
   await push(server, 'game', 1);
