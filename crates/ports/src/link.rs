@@ -210,7 +210,7 @@ pub enum LinkReport {
     Confirm,
     /// The session has changed to this transport.
     Upgraded(&'static str),
-    /// The session has ended. Nothing follows.
+    /// The session has ended. This is its last report.
     Closed {
         /// The reason.
         reason: LinkCloseReason,
@@ -330,7 +330,7 @@ pub struct LinkSelect {
 pub enum LinkEntry {
     /// Accepts a session. It belongs to the calling link.
     Accept(LinkSession, Box<LinkAcceptance>),
-    /// Refuses a session. Nothing about it is reported any more.
+    /// Refuses a session, which is reported no more.
     Refuse(LinkSession, Box<LinkRefusal>),
     /// The session belongs to the calling link from now on: it has moved to another worker.
     Own(LinkSession),

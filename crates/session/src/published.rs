@@ -22,7 +22,7 @@ const TTL: Duration = Duration::from_secs(300);
 /// Approximate size of a key, in bytes.
 const KEY_BYTES: usize = 80;
 
-/// What is known about a publication with a key.
+/// State of a publication's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// The key is new, and is known from now on. The caller publishes the message.

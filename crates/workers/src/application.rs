@@ -419,7 +419,7 @@ impl Applications {
                 return None;
             }
             E::Restore { request, .. } => {
-                // Nothing is logged yet, so no socket can be recovered.
+                // There is no recovery log yet, so no socket can be recovered.
                 let socket = Json::new("null")?;
                 let entry = ServerEntry::Restored { request, socket };
                 self.applications[app].write_to_link(link, &entry, now);

@@ -35,7 +35,7 @@ pub(crate) enum Input {
     Heartbeat,
     /// The worker has broken a rule.
     Violation(LinkError),
-    /// The connection has ended. Nothing follows.
+    /// The end of the connection, which is the last event.
     Ended,
 }
 

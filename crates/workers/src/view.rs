@@ -1,4 +1,4 @@
-//! What operators see: the links, and metrics.
+//! The links and metrics for operators.
 
 use crate::application::Applications;
 use std::collections::BTreeMap;

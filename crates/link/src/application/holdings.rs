@@ -1,4 +1,4 @@
-//! The memory that an application holds, and what has happened to its sessions.
+//! Memory of an application, and counts of events of its sessions.
 
 use super::{Application, Closing};
 use crate::link::{End, Link};

@@ -351,7 +351,7 @@ fn run(seed: u64) -> (u32, u32) {
         assert_eq!(world.app.sessions_of(process.link), process.sessions.len());
         assert_eq!(world.app.link(process.link).unwrap().unacknowledged_bytes(), 0);
     }
-    // Nothing is held for sessions that have ended.
+    // Sessions that have ended hold no memory.
     for id in known {
         world.app.handle_closed(SessionId(id), "transport close".into(), None, world.now);
         while world.app.poll_action().is_some() {}

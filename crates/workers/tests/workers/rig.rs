@@ -37,7 +37,7 @@ pub(crate) fn json(text: &str) -> Json {
     Json::new(text).unwrap()
 }
 
-/// What the cores have received.
+/// Instructions that the cores have received.
 #[derive(Debug, PartialEq)]
 pub(crate) enum CoreCall {
     Entry(u32, LinkEntry),

@@ -63,7 +63,7 @@ async fn a_client_talks_to_a_worker() {
     let reason = "transport close".into();
     assert_eq!(worker.entry().await, ServerEntry::Closed { handle: Handle(1), reason, description: None });
     assert_eq!(rig.sessions_of(link), Some(0));
-    // Nothing is held when the service has ended.
+    // The ledger is empty when the service has ended.
     rig.workers.stop();
     assert_eq!((worker.next().await, worker.closed), (None, Some(1001)));
     drop(worker);

@@ -64,7 +64,7 @@ pub(crate) enum ApplicationProtocol {
     Link(Box<Link>),
 }
 
-/// What serves the clients of a path.
+/// The server of a path's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// The node's application: `/engine.io/`.
