@@ -70,8 +70,8 @@ export interface Stats {
 /** An error of the link. Without a listener for `error`, it is printed as one line. */
 export class LinkError extends Error {
   /**
-   * `version`, `token`, `app_unknown`, `options_conflict`: Stentor refuses this worker for good. `too_many_workers`, `replaced`, `protocol`, `limit`: the link has
-   * ended, and the worker tries again. `http`: an unexpected response. `closed`: the link has ended. Others: codes of Node, such as `ECONNREFUSED`.
+   * `version`, `token`, `app_unknown`, `options_conflict`: Stentor refuses this worker for good. `too_many_workers`, `replaced`, `protocol`: the link has ended,
+   * and the worker tries again. `limit`: a message was too long and was dropped, or the link has ended because too much waited. `http`: an unexpected response. `closed`: the link has ended. Others: codes of Node, such as `ECONNREFUSED`.
    */
   code: string;
   /** `true` if the worker doesn't try again. */

@@ -43,9 +43,11 @@ test('the chat of the Socket.IO tutorial runs on Stentor, and a new process cont
 
   const unnamed = user(t, stentor.http, 'no spaces');
   assert.deepEqual(await unnamed.next(), ['connect_error', 'choose a nickname of 1 to 20 letters']);
-  const ann = user(t, stentor.http, 'Ann', { transports: ['websocket'] });
+  // As from a browser on the chat's page.
+  const extraHeaders = { Origin: 'http://127.0.0.1:3000' };
+  const ann = user(t, stentor.http, 'Ann', { transports: ['websocket'], extraHeaders });
   assert.deepEqual(await ann.next(), ['connect', undefined]);
-  const bob = user(t, stentor.http, 'Bob', { transports: ['polling'] });
+  const bob = user(t, stentor.http, 'Bob', { transports: ['polling'], extraHeaders });
   assert.deepEqual(await bob.next(), ['connect', undefined]);
   assert.deepEqual(await ann.next(), ['joined', 'Bob']);
   assert.deepEqual(await ann.socket.emitWithAck('users'), ['Ann', 'Bob']);

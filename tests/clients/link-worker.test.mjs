@@ -372,7 +372,7 @@ test('a new link begins without the sessions of the former one', async (t) => {
   connection.cut();
   const again = await server.connection();
   again.welcome({ link: 6, servers: 3 });
-  assert.equal((await disconnected)[0], 'transport close');
+  assert.equal((await disconnected)[0], 'server shutting down');
   assert.deepEqual([(await again.read('NSP')).name, (await again.read('NSP')).name], ['/', '/chat']);
   assert.deepEqual([link.stats().link, link.stats().peers, await io.of('/').adapter.serverCount()], [6, 3, 3]);
 });

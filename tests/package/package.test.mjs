@@ -154,7 +154,7 @@ test('the npm tarballs: a package, its licenses, no scripts', { skip: !packaged(
     assert.deepEqual([manifest.name, Object.keys(manifest.dependencies ?? {})], [name, dependencies]);
     for (const script of ['preinstall', 'install', 'postinstall']) assert.equal(manifest.scripts?.[script], undefined);
   };
-  check(packaged('.tgz', 'stentor-client'), '@stentor/client', [], ['dist/stentor.js']);
+  check(packaged('.tgz', 'stentor-client'), '@stentor/client', [], ['dist/stentor.js', 'react.d.ts', 'store.d.ts', 'shared.d.ts']);
   check(packaged('.tgz', 'stentor-socket.io'), '@stentor/socket.io', ['ws'], ['src/link.js']);
 });
 

@@ -104,12 +104,12 @@ export class Worker {
     this.on.up(welcome);
   }
 
-  /** The link has ended: its sessions belong to other workers, or are closed. */
+  /** The link has ended: its sessions go to other workers, so their users haven't left, or are closed. */
   #reset() {
     this.namespaces.redeclare();
     this.questions.clear();
     this.engine.forgetChecks();
-    this.releasing(() => this.#endSessions('transport close'));
+    this.releasing(() => this.#endSessions('server shutting down'));
     if (this.#onDrained) this.channel.write(WORKER.BYE, { mode: 'handover' });
   }
 

@@ -1,4 +1,4 @@
-// The chat as a worker of Stentor. Without Stentor, the lines marked with + are gone, and those marked with - are there.
+// The chat as a worker of Stentor. To run it without Stentor, remove the lines marked with +, and use the one marked with -.
 import { createServer } from 'node:http';
 import express from 'express';
 import session from 'express-session';
@@ -15,8 +15,8 @@ app.use(sessions);
 app.use(express.static(new URL('public', import.meta.url).pathname));
 app.get('/server', (request, response) => response.json({ url: CLIENTS }));
 
-// - const io = new Server(http, options);
-const io = new Server({ cors: { origin: `http://127.0.0.1:${PORT}`, credentials: true } });
+// - const io = new Server(http);
+const io = new Server(); // +
 const link = attach(io, STENTOR, { token: STENTOR_TOKEN, http }); // +
 io.engine.use(sessions);
 chat(io);

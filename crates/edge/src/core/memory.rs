@@ -70,7 +70,7 @@ enum Holder {
     Suspended(usize),
 }
 
-/// Indexes of the kinds of holders in [`Shared::largest`](stentor_session::shared::Shared::largest).
+/// Indexes of the kinds of holders in [`SharedCore::largest`](stentor_session::shared::SharedCore::largest).
 const SUSPENDED: usize = 0;
 const OTHERS: usize = 1;
 

@@ -33,7 +33,7 @@ section! {
         /// Time that a session or a client's request waits for a worker. The session is then closed, the request refused with 503
         /// (`stentor_link_sessions_lost_total`, `stentor_link_requests_refused_total`).
         grace: Duration => link.application.grace, in s(0)..=HOUR, [restart];
-        /// Time that a worker may take to restore a broken connection. Its sessions then go to other workers.
+        /// Time that a worker may take to restore a broken connection. After it, the worker's sessions go to other workers.
         rejoin: Duration => link.application.link.rejoin, in ms(0)..=s(60), [restart];
         /// Time without a sign of life after which a worker has crashed.
         worker_timeout: Duration => link.application.link.worker_timeout, in ms(100)..=HOUR, [restart];
