@@ -4,7 +4,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { CHANGE, FLAG, WORKER } from './entries.js';
-import { dataOf } from './data.js';
+import { dataOf, stateOf } from './data.js';
 import { resumable } from './resume.js';
 
 /** Types of Socket.IO's packets. */
@@ -65,11 +65,11 @@ export function adapterFor(worker, Adapter) {
       // Stentor learns of a socket when its middlewares have accepted it.
       const socket = this.nsp.sockets.get(id);
       if (!socket || socket.conn.readyState !== 'open') return;
-      const { conn, pid = '', handshake: { auth, time, issued } } = socket;
+      const { conn, pid = '', handshake } = socket;
       this.#recovered.delete(id);
       this.#known.set(id, conn);
       conn.sockets.set(this, socket);
-      channel.write(WORKER.ADD, conn.handle, this.index, id, pid, this.sids.get(id), { auth, time, issued });
+      channel.write(WORKER.ADD, conn.handle, this.index, id, pid, this.sids.get(id), stateOf(handshake));
       worker.added(conn, socket);
     }
 

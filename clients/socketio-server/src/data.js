@@ -18,9 +18,14 @@ export function dataOf(data) {
   } catch (error) {
     reason = error.message;
   }
-  if (!hasWarned) process.emitWarning(`the data of a socket can't be kept for the next worker: ${reason}`, { type: 'StentorWarning' });
+  if (!hasWarned) process.emitWarning(`the data or `auth` of a socket can't be kept for the next worker: ${reason}`, { type: 'StentorWarning' });
   hasWarned = true;
   return null;
+}
+
+/** The part of a handshake that Stentor keeps for the next worker. Without `auth`, which a client chooses, if it can't be kept. */
+export function stateOf({ auth, time, issued }) {
+  return dataOf(auth) === null ? { time, issued } : { auth, time, issued };
 }
 
 /** Sends the `data` of sockets that have changed. Looks at those sessions that have had a message since the last call. */

@@ -419,6 +419,11 @@ impl Application {
             // The description is for a former worker, or the worker is leaving. The session then waits when the worker has left.
             return;
         }
+        if !self.workers.get(&owner.link).is_some_and(|worker| worker.link.has_room()) {
+            // Further descriptions would exceed the worker's bound of frames without acknowledgement.
+            self.wait(id, now);
+            return self.settle(now);
+        }
         self.write_to(owner.link, &ServerEntry::Resume { handle, session });
         self.stats.sessions_resumed += 1;
         self.set_state(id, State::Open(owner));

@@ -55,6 +55,11 @@ impl Json {
         stentor_json::check(&text).is_ok().then_some(Self(text))
     }
 
+    /// Depth of arrays and objects: 0 for a text, 1 for `{}`. At most [`stentor_json::DEPTH_MAX`].
+    pub fn depth(&self) -> usize {
+        stentor_json::depth(self.0.as_bytes())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

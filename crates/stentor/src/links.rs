@@ -15,15 +15,25 @@ const UPGRADE_REQUIRED: u16 = 426;
 struct AdminLinks(Arc<Workers>);
 
 /// Makes the service and the routes of its clients. Returns `None` without `[[links]]`.
-pub(crate) fn prepare(links: Vec<LinkOptions>, ledger: &Arc<Ledger>) -> Option<(Arc<Workers>, LinkRoutes)> {
+pub(crate) fn prepare(
+    links: Vec<LinkOptions>,
+    message_bytes_max: usize,
+    ledger: &Arc<Ledger>,
+) -> Option<(Arc<Workers>, LinkRoutes)> {
     if links.is_empty() {
         return None;
     }
     let paths = links.iter().map(|link| link.path.as_str().into()).collect();
-    let app = |link: LinkOptions| AppOptions {
-        name: link.app,
-        token: Some(link.token).filter(|token| !token.is_empty()).map(Token::new),
-        application: link.application,
+    let app = |link: LinkOptions| {
+        let mut application = link.application;
+        // A worker that is within its window may be given one more message.
+        let bytes_max = application.link.window_bytes + 2 * message_bytes_max;
+        application.link.unacknowledged_bytes_max = application.link.unacknowledged_bytes_max.max(bytes_max);
+        AppOptions {
+            name: link.app,
+            token: Some(link.token).filter(|token| !token.is_empty()).map(Token::new),
+            application,
+        }
     };
     let workers = Workers::new(links.into_iter().map(app).collect(), ledger.clone());
     let routes = LinkRoutes { sink: workers.sink(), paths };
@@ -39,8 +49,12 @@ pub(crate) fn of_admin(workers: &Arc<Workers>) -> Arc<dyn Links> {
 pub(crate) fn start(workers: &Workers, inbox: Arc<dyn LinkInbox>) {
     let service = tokio::spawn(workers.service(inbox));
     tokio::spawn(async move {
-        if let Err(error) = service.await {
-            tracing::error!(%error, "the application link has failed");
+        // Without it, the sessions of workers would hang without an error: a supervisor restarts the process.
+        if let Err(error) = service.await
+            && error.is_panic()
+        {
+            tracing::error!(%error, "the application link has failed; the process ends");
+            std::process::exit(1);
         }
     });
 }

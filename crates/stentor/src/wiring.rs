@@ -155,7 +155,7 @@ pub(crate) async fn launch(
     if let Some(joining) = &joining {
         edge.notices = joining.observe_sessions(edge.notices.take());
     }
-    let workers = links::prepare(links, &ledger).map(|(workers, routes)| {
+    let workers = links::prepare(links, edge.limits.message_bytes_max, &ledger).map(|(workers, routes)| {
         edge.link = Some(routes);
         control.links = Some(links::of_admin(&workers));
         workers

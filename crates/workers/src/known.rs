@@ -12,6 +12,8 @@ use stentor_ports::{LinkDescription, LinkHandshake, LinkHeaders, LinkSession};
 
 /// Maximum size of a socket's `data` in bytes.
 const DATA_BYTES_MAX: usize = 64 << 10;
+/// Maximum depth of a socket's `data` and state. RESUME nests them three levels deeper, and a JSON text of the link has at most 128.
+const RESUMED_DEPTH_MAX: usize = 120;
 
 /// Bytes that a session or a socket needs beside its texts.
 const ENTRY_BYTES: usize = 128;
@@ -178,10 +180,11 @@ impl Known {
         });
         let sockets = to_text(&sockets.collect::<Vec<_>>());
         let (transport, upgraded) = (self.transport, description.upgraded);
-        json(format!(
-            r#"{},"transport":"{transport}","upgraded":{upgraded},"sockets":{sockets}}}"#,
-            self.handshake
-        ))
+        let text = |sockets: &str| {
+            let handshake = &self.handshake;
+            format!(r#"{handshake},"transport":"{transport}","upgraded":{upgraded},"sockets":{sockets}}}"#)
+        };
+        json(text(&sockets))
     }
 
     pub(crate) fn upgrade(&mut self, transport: &'static str) {
@@ -196,6 +199,11 @@ impl Known {
 /// Writes a value whose maps have texts as keys.
 fn to_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Whether RESUME can have this text of a socket: it nests it three levels deeper.
+fn can_be_kept(text: &Json) -> bool {
+    text.as_str().len() <= DATA_BYTES_MAX && text.depth() <= RESUMED_DEPTH_MAX
 }
 
 fn json(text: String) -> Json {
@@ -238,8 +246,10 @@ impl Sessions {
         }
     }
 
-    /// Adds a socket. A socket that is added again keeps its data.
+    /// Adds a socket. A socket that is added again keeps its data. A state that is too large or deep isn't kept, because a
+    /// client chooses it.
     pub(crate) fn add(&mut self, session: LinkSession, namespace: &Arc<str>, pid: Box<str>, state: Json) {
+        let state = if can_be_kept(&state) { state } else { json("null".into()) };
         self.change(session, |sockets, _| {
             let found = sockets.iter_mut().find(|socket| socket.namespace == *namespace);
             match found {
@@ -259,7 +269,7 @@ impl Sessions {
         self.change(session, |sockets, refused| {
             let found = sockets.iter_mut().find(|socket| *socket.namespace == *namespace);
             match found {
-                Some(_) if data.as_str().len() > DATA_BYTES_MAX => *refused += 1,
+                Some(_) if !can_be_kept(&data) => *refused += 1,
                 Some(socket) => socket.data = Some(data),
                 None => {}
             }

@@ -143,7 +143,9 @@ async fn a_cluster_is_told_from_a_server() {
     let Some(server) = RedisServer::start(&[]) else { return };
     // Without a port of its own, the bus has one that the kernel may have given to an outgoing connection.
     let bus = free_port().to_string();
-    let Some(member) = RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]) else { return };
+    let Some(member) = RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]) else {
+        return;
+    };
     check_refused([
         (format!("redis://127.0.0.1:{}", member.port), "write redis+cluster://"),
         (format!("redis+cluster://127.0.0.1:{}", server.port), "write redis:// for a server alone"),

@@ -574,6 +574,21 @@ fn a_client_without_heartbeat_is_reported() {
     stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
 }
 
+/// The worker's answer to the POST comes when its connection has gone.
+#[test]
+fn a_session_whose_post_was_cut_still_needs_heartbeats() {
+    let stage = Stage::with(1, |options| options.heartbeat.interval = std::time::Duration::from_secs(25));
+    let (io, session) = stage.open(Version::V4, Way::Polling);
+    let mut cut = stage.server.http();
+    cut.send(post(&io.target("polling"), "text/plain", body(Version::V4, &["4a"]).as_bytes()));
+    stage.expect(session, LinkReport::Messages(unit(&["a"])));
+    stage.expect(session, LinkReport::Confirm);
+    drop(cut);
+    stage.server.check_serves();
+    stage.entries([LinkEntry::Handled(session)]);
+    stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
+}
+
 #[test]
 fn longer_paths_belong_to_the_application() {
     let stage = Stage::new(1);

@@ -5,8 +5,8 @@ use crate::{binary, json};
 use bytes::Bytes;
 use smallvec::smallvec;
 use stentor_link::{
-    FRAME_BYTES_MAX, FrameError, HEADER_BYTES, Handle, Json, Message, Received, SHARED_BYTES_MIN, SendFlags,
-    ServerEntry, WorkerEntry, Writer,
+    FRAME_BYTES_MAX, FrameError, HEADER_BYTES, Handle, Json, Message, Namespace, Received, SHARED_BYTES_MIN,
+    SendFlags, ServerEntry, WorkerEntry, Writer,
 };
 
 #[test]
@@ -37,6 +37,19 @@ fn a_malformed_entry_is_refused_with_its_reason() {
     check(b"\x04\x07\0\0\0\0\xff\xff\0\0\0\0", "SEND is malformed: `messages` exceeds the frame");
     check(b"\x04\x07\0\0\0\0\x01\0\xff\xff\xff\xff", "SEND is malformed: `messages` exceeds the frame");
     check(b"\x01\xff\xff\xff\xff{}", "HELLO is malformed: `hello` exceeds the frame");
+}
+
+/// Clients choose the depth of `auth` and `data`, so it doesn't end the link.
+#[test]
+fn json_that_is_nested_deep_reads_as_null() {
+    for (levels, is_kept) in [(128, true), (129, false), (100_000, false)] {
+        let text = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let len = u32::try_from(text.len()).unwrap().to_le_bytes();
+        let frame = [&[0; HEADER_BYTES], &b"\x0d\x07\0\0\0\0\0"[..], &len, text.as_bytes()].concat();
+        let data = json(if is_kept { &text } else { "null" });
+        let expect = WorkerEntry::State { handle: Handle(7), namespace: Namespace(0), data };
+        assert_eq!(read(&frame), Ok(vec![expect]), "{levels}");
+    }
 }
 
 #[test]

@@ -61,6 +61,33 @@ async fn another_worker_takes_the_sessions_of_a_crashed_one() {
     assert_eq!((rig.sessions_of(to), rig.metric("link_sessions_resumed", &[])), (Some(1), 1));
 }
 
+/// A client chooses the depth and size of `auth`. Its session is resumed, at worst without it.
+#[tokio::test(start_paused = true)]
+async fn a_session_is_resumed_whatever_its_client_has_sent_as_auth() {
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let long = format!(r#""{}""#, "x".repeat(100_000));
+    for (auth, is_kept) in [(nested(119), true), (nested(120), false), (nested(127), false), (long, false)] {
+        let mut rig = Rig::new();
+        let (mut a, _) = rig.start("a").await;
+        rig.open(1);
+        a.entry().await;
+        rig.core().await;
+        let [namespace, mut socket, data] = add();
+        if let WorkerEntry::Add { state, .. } = &mut socket {
+            *state = json(&format!(r#"{{"auth":{auth},"time":"t","issued":1}}"#));
+        }
+        a.write(&[namespace, socket, data]).await;
+        rig.core().await;
+        let (mut b, _) = rig.start("b").await;
+        drop(a);
+        b.entries_of(Duration::from_millis(100)).await;
+        describe(&mut rig).await;
+        let ServerEntry::Resume { session, .. } = b.entry().await else { panic!("no RESUME") };
+        assert!(session.as_str().contains(r#""data":{"name":"x"}"#), "{session:?}");
+        assert_eq!(session.as_str().contains(&auth), is_kept, "{}", auth.len());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_with_an_unacknowledged_message_is_closed_by_a_crash() {
     for (policy, expect) in [("disconnect", None), ("redeliver", Some("had")), ("drop", Some("later"))] {

@@ -199,9 +199,8 @@ impl Link {
         if why == Wait::Paused && (self.input.is_paused || self.input.refused.is_some()) {
             return;
         }
-        if let Some((number, waits)) = self.input.waits
-            && waits == why
-        {
+        // Taken even if nobody waits any more because the connection has ended: the session would never time out.
+        if let Some((number, _)) = self.input.waits.take_if(|(_, waits)| *waits == why) {
             ex.questions.decide(number, Ok(()));
         }
     }
