@@ -1,14 +1,15 @@
 // @stentor/client in Node: everything that it can do, over each of its transports.
 import test, { describe } from 'node:test';
+import { io } from 'socket.io-client';
 import io2 from 'socket.io-client-2';
 import { client, TRANSPORTS } from './client.mjs';
 import { everything, open } from './matrix.mjs';
 
 /** What each of them may be connected with beside its name. */
-const variants = TRANSPORTS.map((transport) => [transport, { transport }]);
+const variants = TRANSPORTS.map((transport) => [transport, { transport, io }]);
 variants.push(
-  ['socket.io by WebSocket only', { transport: 'socket.io', ioOptions: { transports: ['websocket'] } }],
-  ['socket.io by polls only', { transport: 'socket.io', ioOptions: { transports: ['polling'] } }],
+  ['socket.io by WebSocket only', { transport: 'socket.io', io, ioOptions: { transports: ['websocket'] } }],
+  ['socket.io by polls only', { transport: 'socket.io', io, ioOptions: { transports: ['polling'] } }],
   ['socket.io-client 2', { transport: 'socket.io', io: io2 }],
 );
 

@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { Server } from 'socket.io';
 import { attach } from '../../clients/socketio-server/src/index.js';
 import { linkServer, handshake } from './link-server.mjs';
+import { stateOf } from '../../clients/socketio-server/src/data.js';
 
 /** A worker with a link: { io, link, server, connection }. */
 async function worker(t, { options = {}, settings = {}, setup = () => {}, welcome } = {}) {
@@ -429,4 +430,12 @@ test('mistakes are reported where they are made', (t) => {
   attach(io, 'ws://127.0.0.1');
   check(() => io.listen(3000), 'the clients of this Server are those of Stentor: call link.listen() instead');
   t.after(() => http.close());
+});
+
+test('auth that can not be kept is left out of what the next worker gets', () => {
+  const times = { time: 't', issued: 1 };
+  let nested = {};
+  for (let levels = 0; levels < 100_000; levels += 1) nested = { nested };
+  assert.deepEqual(stateOf({ auth: { token: 'x' }, ...times }), { auth: { token: 'x' }, ...times });
+  for (const auth of [nested, { token: 'x'.repeat(100_000) }]) assert.deepEqual(stateOf({ auth, ...times }), times);
 });

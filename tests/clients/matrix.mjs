@@ -32,6 +32,16 @@ const TOKENS = 100;
 export function open(connect, { url, options, tokens }) {
   const it = { asked: [], states: [], errors: [], versions: [], kinds: [], heard: [], whispered: [] };
   const getToken = ({ reason }) => tokens[it.asked.push(reason) - 1];
+  if (options.transport === 'socket.io') {
+    const { Manager } = options.io ?? globalThis.io;
+    const Watched = class extends Manager {
+      constructor(...args) {
+        super(...args);
+        it.engine = this.engine;
+      }
+    };
+    options = { ...options, io: { Manager: Watched } };
+  }
   it.stentor = connect(url, { ...options, getToken });
   it.stentor.on('state', (state) => it.states.push(state));
   it.stentor.on('error', ({ code, message }) => it.errors.push(`${code}: ${message}`));
@@ -121,6 +131,8 @@ export const cells = {
   // The server has it, its answer is lost with the connection, and the client sends it again.
   'publish with an id': async ({ act, ben, between, hears }) => {
     const heard = new Promise((resolve) => { ben.room('news/1').on('message', resolve); });
+    // While Socket.IO's client changes to a WebSocket, it sends nothing until its poll has been answered.
+    await until('the upgrade', () => act(({ engine }) => !engine || engine.transport.name === 'websocket' || !(engine._upgrades ?? engine.upgrades).length));
     between.stall();
     await act((it) => { it.repeated = it.stentor.publish('news/1', 'once', 'said', { id: 'one' }); });
     assert.equal(await within(heard, 'the message'), 'once');

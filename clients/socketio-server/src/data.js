@@ -18,7 +18,7 @@ export function dataOf(data) {
   } catch (error) {
     reason = error.message;
   }
-  if (!hasWarned) process.emitWarning(`the data or `auth` of a socket can't be kept for the next worker: ${reason}`, { type: 'StentorWarning' });
+  if (!hasWarned) process.emitWarning(`the data or auth of a socket can't be kept for the next worker: ${reason}`, { type: 'StentorWarning' });
   hasWarned = true;
   return null;
 }
