@@ -132,7 +132,7 @@ export const cells = {
   'publish with an id': async ({ act, ben, between, hears }) => {
     const heard = new Promise((resolve) => { ben.room('news/1').on('message', resolve); });
     // While Socket.IO's client changes to a WebSocket, it sends nothing until its poll has been answered.
-    await until('the upgrade', () => act(({ engine }) => !engine || engine.transport.name === 'websocket' || !(engine._upgrades ?? engine.upgrades).length));
+    await until('the upgrade', () => act(({ engine }) => !engine || engine.transport.name === 'websocket' || engine.transports.length === 1));
     between.stall();
     await act((it) => { it.repeated = it.stentor.publish('news/1', 'once', 'said', { id: 'one' }); });
     assert.equal(await within(heard, 'the message'), 'once');
