@@ -13,7 +13,7 @@ const LINKS: [u32; 2] = [7, 8];
 const NAMESPACES: [&str; 2] = ["/", "/chat"];
 const ROOMS: [&str; 5] = ["a", "b", "", "id-0", "id-3"];
 
-/// A client, and what the model knows of it.
+/// A client of the model.
 struct Client {
     io: Io,
     session: LinkSession,
