@@ -39,9 +39,9 @@ async function served(t, browser, more = '[rooms]\npublish = true') {
     return [...all, ...await Promise.all(Array.from({ length: count - 1 }, () => open()))];
   };
   const sessions = (count) => until(async () => `${count} sessions, not ${await metric(server, 'sessions')}`, async () => await metric(server, 'sessions') === count);
-  /** Publishes as a tab, and waits until others have all from 1 to `n`, each once. */
+  /** Publishes as a tab, and waits until others have all from 1 to `n`, each once. Another tab may lead meanwhile: with an id, the message is sent again and published once. */
   const say = async (tab, n, all) => {
-    await tab.page.evaluate(([it, n]) => it.stentor.publish('chat', n), [tab.it, n]);
+    await tab.page.evaluate(([it, n]) => it.stentor.publish('chat', n, undefined, { id: `${n}` }), [tab.it, n]);
     await heard(all, n);
   };
   const heard = (all, n) => Promise.all(all.map(async ({ until, read }) => {
