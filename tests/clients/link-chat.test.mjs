@@ -1,36 +1,15 @@
 // The chat of examples/chat/socketio runs on Stentor, and nobody notices when its worker is replaced.
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { io } from 'socket.io-client';
-import { modules, program, queue, root, serve, temporary } from './harness.mjs';
-
-/** A copy of the example, with the packages of these tests. */
-function example(t) {
-  const folder = path.join(temporary(t), 'socketio');
-  cpSync(path.join(root, 'examples/chat/socketio'), folder, { recursive: true, filter: (name) => !name.includes('node_modules') });
-  mkdirSync(path.join(folder, 'node_modules/@stentor'), { recursive: true });
-  symlinkSync(path.join(root, 'clients/socketio-server'), path.join(folder, 'node_modules/@stentor/socket.io'));
-  for (const name of ['express', 'express-session', 'socket.io']) symlinkSync(path.join(modules, name), path.join(folder, 'node_modules', name));
-  return folder;
-}
-
-/** A client of the chat: its socket, and a queue of its events. */
-function user(t, url, nickname, options) {
-  const socket = io(url, { forceNew: true, auth: { nickname }, ...options });
-  t.after(() => socket.close());
-  const events = queue();
-  for (const event of ['connect', 'disconnect']) socket.on(event, (reason) => events.put([event, reason]));
-  socket.on('connect_error', ({ message }) => events.put(['connect_error', message]));
-  socket.onAny((...event) => events.put(event));
-  return { socket, next: events.next };
-}
+import { environment, example, user } from './chat.mjs';
+import { program, serve } from './harness.mjs';
 
 test('the chat of the Socket.IO tutorial runs on Stentor, and a new process continues it', async (t) => {
   const folder = example(t);
   const stentor = await serve(t, { config: readFileSync(path.join(folder, 'stentor.toml'), 'utf8') });
-  const env = { ...process.env, PORT: '0', STENTOR: stentor.admin.replace('http', 'ws'), CLIENTS: stentor.http };
+  const env = { ...process.env, ...environment(stentor, 0) };
   const start = async () => {
     const worker = program(t, process.execPath, ['server.mjs'], { cwd: folder, env });
     const [, page] = await worker.says(/the chat is at (\S+)/);

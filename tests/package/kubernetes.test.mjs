@@ -6,7 +6,9 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { binary, serve, statusOf, temporary } from '../clients/harness.mjs';
+import { environment, example, talk } from '../clients/chat.mjs';
+import { binary, program, serve, statusOf, temporary, until } from '../clients/harness.mjs';
+import { freePorts } from '../clients/proxies.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const manifests = path.resolve(here, '../../docs/deploy/kubernetes');
@@ -14,6 +16,7 @@ const programs = path.join(here, '.venv/bin');
 const skip = !existsSync(programs) && 'run scripts/setup-tests';
 
 const files = readdirSync(manifests).filter((name) => name.endsWith('.yaml')).map((name) => path.join(manifests, name));
+const workers = path.join(manifests, 'workers/chat.yaml');
 const operator = path.join(manifests, 'prometheus-operator/servicemonitor.yaml');
 
 const validate = (version, ...files) => spawnSync(path.join(programs, 'kubernetes-validate'), ['--strict', '--quiet', '-k', version, ...files], { encoding: 'utf8' });
@@ -39,7 +42,7 @@ const mebibytes = (text) => Number.parseInt(text, 10) * (/Gi(B?)$/.test(text) ? 
 
 test('the manifests fit the schemas of Kubernetes 1.30 and 1.37, and a typing error does not', { skip }, (t) => {
   for (const version of ['1.30', '1.37']) {
-    const { status, stdout, stderr } = validate(version, ...files);
+    const { status, stdout, stderr } = validate(version, ...files, workers);
     assert.equal(status, 0, stdout + stderr);
   }
   const folder = temporary(t);
@@ -124,4 +127,43 @@ test('Stentor runs with the settings of the Deployment, answers its probes, and 
   server.child.kill('SIGTERM');
   assert.equal((await server.closed)[0], 0);
   assert.ok(Date.now() - began_ms < pod.terminationGracePeriodSeconds * 1000);
+});
+
+test('a rollout of workers, with the settings of their Deployment: users notice nothing', { skip }, async (t) => {
+  const [deployment, service] = objects(workers);
+  const { strategy, replicas, selector, template } = deployment.spec;
+  const [container] = template.spec.containers;
+  assert.deepEqual(strategy, { type: 'RollingUpdate', rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } });
+  for (const labels of [selector.matchLabels, service.spec.selector]) assert.deepEqual(labels, template.metadata.labels);
+  const [, admin] = objects(path.join(manifests, 'service.yaml'));
+  const values = Object.fromEntries(container.env.map(({ name, value }) => [name, value]));
+  assert.equal(values.STENTOR, `ws://${admin.metadata.name}:${admin.spec.ports[0].port}`);
+  assert.ok(template.spec.terminationGracePeriodSeconds > container.lifecycle.preStop.sleep.seconds + 10);
+  assert.deepEqual(container.ports.map(({ name, containerPort }) => [name, `${containerPort}`]), [['pages', values.PORT]]);
+
+  // The application's token, which the Secret has.
+  const token = 'the-token-of-the-workers';
+  const folder = example(t);
+  const config = `${readFileSync(path.join(folder, 'stentor.toml'), 'utf8')}token = "${token}"\n`;
+  const stentor = await serve(t, { config, command: ['env', 'STENTOR_SERVER_ADMIN_TOKEN=another-token-for-admins', binary] });
+  const { httpGet } = container.readinessProbe;
+  const start = async () => {
+    const [port] = await freePorts(1);
+    const [command, ...args] = container.command;
+    const secret = Object.fromEntries(container.env.filter(({ valueFrom }) => valueFrom?.secretKeyRef).map(({ name }) => [name, token]));
+    const pod = program(t, command, args, { cwd: folder, env: { ...process.env, ...values, ...environment(stentor, port), ...secret } });
+    await until('the pod is ready', async () => (await fetch(`http://127.0.0.1:${port}${httpGet.path}`).catch(() => ({}))).status === 200);
+    return pod;
+  };
+  const pods = [];
+  for (let n = 0; n < replicas; n++) pods.push(await start());
+  const users = talk(t, stentor.http);
+  await users.more(20);
+  for (const old of pods) {
+    await start();
+    await old.end();
+    assert.equal(old.child.exitCode, 0);
+    await users.more(20);
+  }
+  await users.stop();
 });

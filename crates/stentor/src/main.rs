@@ -22,6 +22,7 @@ mod lifecycle;
 mod links;
 mod logging;
 mod machine;
+mod port_holder;
 mod publish;
 mod reference;
 mod reload;

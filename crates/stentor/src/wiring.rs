@@ -8,6 +8,7 @@ use crate::config::options::Options;
 use crate::library;
 use crate::links;
 use crate::machine;
+use crate::port_holder::holder;
 use crate::reload::{Parts, Reloader};
 use crate::takeover::{self, Inheritance};
 use anyhow::{Context, ensure};
@@ -47,7 +48,9 @@ pub(crate) struct Launched {
 fn cannot_listen(flag: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Error {
     let why = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!("address in use; choose another with {flag} or stop the other process")
+            let by =
+                holder(addr).map_or_else(String::new, |(name, pid)| format!(" by {name} (process {pid})"));
+            format!("address in use{by}; choose another with {flag} or stop the other process")
         }
         io::ErrorKind::PermissionDenied => format!(
             "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE, or choose another with {flag}"
@@ -236,9 +239,9 @@ mod tests {
         }
         check(
             "--listen",
-            "127.0.0.1:8000",
+            "127.0.0.1:1",
             io::ErrorKind::AddrInUse,
-            "--listen 127.0.0.1:8000: address in use; choose another with --listen or stop the other process",
+            "--listen 127.0.0.1:1: address in use; choose another with --listen or stop the other process",
         );
         check(
             "--admin",

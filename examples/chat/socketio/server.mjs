@@ -6,10 +6,12 @@ import { Server } from 'socket.io';
 import { attach } from '@stentor/socket.io'; // +
 import { chat } from './chat.mjs';
 
-const { PORT = '3000', STENTOR = 'ws://127.0.0.1:8001', STENTOR_TOKEN, CLIENTS = 'http://127.0.0.1:8000' } = process.env;
+const { HOST = '127.0.0.1', PORT = '3000', STENTOR = 'ws://127.0.0.1:8001', STENTOR_TOKEN, CLIENTS = 'http://127.0.0.1:8000' } = process.env;
 
 const app = express();
 const http = createServer(app);
+// Probes of a supervisor, before the sessions: they have none. docs/deploys.md describes them.
+app.get('/ready', (request, response) => response.sendStatus(link.stats().isUp ? 200 : 503)); // +
 const sessions = session({ secret: process.env.SESSION_SECRET ?? 'change me', resave: false, saveUninitialized: true });
 app.use(sessions);
 app.use(express.static(new URL('public', import.meta.url).pathname));
@@ -21,6 +23,7 @@ const link = attach(io, STENTOR, { token: STENTOR_TOKEN, http }); // +
 io.engine.use(sessions);
 chat(io);
 
-http.listen(Number(PORT), '127.0.0.1');
+http.listen(Number(PORT), HOST);
 await link.listen(); // +
+process.send?.('ready'); // +
 console.log(`the chat is at http://127.0.0.1:${http.address().port}`);

@@ -54,11 +54,11 @@ test('systemd accepts the unit', { skip: noSystemd }, (t) => {
   const folder = temporary(t);
   const page = readFileSync(path.join(deploy, '../deploys.md'), 'utf8');
   const units = [...page.matchAll(/\/etc\/systemd\/system\/(\S+)`:\n\n```ini\n(.*?)^```$/gms)].map(([, name, more]) => [name.replace('@', '@blue'), more]);
-  assert.equal(units.length, 2);
+  assert.equal(units.length, 3);
   const check = (content, name = 'stentor.service') => {
     const file = path.join(folder, name);
-    // It looks for the program.
-    writeFileSync(file, content.replaceAll('/usr/local/bin/stentor', binary));
+    // It looks for the programs.
+    writeFileSync(file, content.replaceAll('/usr/local/bin/stentor', binary).replaceAll('/usr/bin/node', process.execPath));
     const { status, stdout, stderr } = systemd('verify', '--man=no', '--generators=no', file);
     return { status, said: stdout + stderr };
   };

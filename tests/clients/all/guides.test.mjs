@@ -34,7 +34,7 @@ test('the chat of the README: two tabs and a backend', { skip: missing('Chromium
   const readme = read('README.md');
   let html = '';
   const origin = await website(t, (_, response) => response.setHeader('Content-Type', 'text/html').end(html));
-  const server = await serve(t, { config: heredoc(readme, 'TOML').replace('http://127.0.0.1:3000', origin) });
+  const server = await serve(t, { config: heredoc(readme, 'TOML').replace('http://127.0.0.1:3001', origin) });
   html = heredoc(readme, 'HTML').replaceAll('http://127.0.0.1:8000', server.http);
   const tabs = await Promise.all([1, 2].map(() => open(t, origin)));
   const [, body] = /-d '(\{"room".*?\})'$/m.exec(readme);

@@ -18,7 +18,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that aren't run here: their start, and the reason.
-const NOT_RUN: [(&str, &str); 23] = [
+const NOT_RUN: [(&str, &str); 27] = [
     (
         "make ",
         "`make test-all` runs this test; tests/stentor/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
@@ -40,21 +40,30 @@ const NOT_RUN: [(&str, &str); 23] = [
     ("node examples/from-node/", "the same"),
     ("haproxy -f examples/from-node/", "the same"),
     ("STENTOR_CONFIG=examples/from-node/", "the same"),
+    (
+        "stentor serve --config examples/chat/socketio/",
+        "tests/clients/all/link-deploys.test.mjs runs the chat with its workers",
+    ),
+    ("cd examples/chat/socketio", "the same"),
+    ("npm install", "scripts/setup-tests installs the packages; the same test starts PM2 and the chat"),
+    ("pm2 ", "the same"),
     ("docker ", "needs a container runtime; tests/clients/all/deploy.test.mjs covers the environment"),
-    ("kubectl ", "needs a cluster"),
+    ("kubectl ", "needs a cluster; tests/package/kubernetes.test.mjs runs the pods of the manifests"),
     ("helm ", "needs a cluster"),
-    ("systemctl ", "needs systemd; tests/clients/all/deploy.test.mjs covers the unit"),
+    (
+        "systemctl ",
+        "needs systemd; tests/clients/all/deploy.test.mjs covers the units, link-deploys.test.mjs the workers' commands",
+    ),
     ("sudo ", "changes the machine"),
 ];
 
 /// Commands that keep running: their start, and their output when they are ready.
-const SERVERS: [(&str, &str); 6] = [
+const SERVERS: [(&str, &str); 5] = [
     ("stentor serve", "ready http"),
     ("./target/demo/stentor serve", "ready http://"),
     ("MATCH_API_TOKEN=let-me-in ./target/demo/stentor serve", "ready http://"),
     ("python3 examples/live/api.py", "http://127.0.0.1:"),
     ("python3 -m http.server", "Serving HTTP on"),
-    ("kubectl port-forward", "Forwarding from"),
 ];
 
 /// Texts that the output of a page's commands contains, in this order, with the page's own ports.
@@ -152,13 +161,16 @@ fn script(text: &str) -> Option<String> {
     let mut script = String::from("set -eu\n");
     let mut runs = false;
     for (number, command) in all.iter().enumerate() {
+        if found(&NOT_RUN, command).is_some() {
+            continue;
+        }
         if let Some(ready) = found(&SERVERS, command) {
             let command = command.trim_end_matches(['&', ' ']);
             _ = writeln!(
                 script,
                 "{command} > log{number} 2>&1 &\nuntil grep -qF '{ready}' log{number}; do\n  kill -0 $! 2>/dev/null || {{ cat log{number}; exit 1; }}; sleep 0.05\ndone"
             );
-        } else if found(&NOT_RUN, command).is_none() {
+        } else {
             runs = true;
             // curl ends with 28 at its maximum time.
             let timed = if command.contains("--max-time") { " || [ $? = 28 ]" } else { "" };
@@ -189,11 +201,12 @@ impl Drop for Group {
 fn run(page: &str, script: &str, config: &str) -> Result<(), String> {
     let (root, dir) = (root(), tempfile::tempdir().unwrap());
     let dir = dir.path();
-    let ports = [(); 3].map(|()| redis_server::free_port().to_string());
+    let ports = [(); 4].map(|()| redis_server::free_port().to_string());
     let folder = format!("{}/", dir.display());
     let replace = |text: &str| {
         // Replaces the ports by markers first, because a new port may contain the digits of an old one.
-        let marked = [("8000", "\u{1}"), ("8001", "\u{2}"), ("3000", "\u{3}"), ("/tmp/", "\u{4}")];
+        let marked =
+            [("8000", "\u{1}"), ("8001", "\u{2}"), ("3000", "\u{3}"), ("3001", "\u{4}"), ("/tmp/", "\u{5}")];
         let text = marked.iter().fold(text.to_owned(), |text, (from, mark)| text.replace(from, mark));
         let values = ports.iter().chain([&folder]);
         marked.iter().zip(values).fold(text, |text, ((_, mark), to)| text.replace(mark, to))
@@ -295,6 +308,21 @@ fn the_configurations_of_every_page_are_valid() {
     }
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
     assert!(checked > 6, "only {checked} configurations were found: the pages are not read right");
+}
+
+/// A block that is pasted ends: a command that keeps running is the last of its block, or runs in the background.
+#[test]
+fn nothing_follows_a_command_that_keeps_running() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        for block in blocks(&text, "sh") {
+            let all = commands(&block);
+            let hangs = |command: &&String| found(&SERVERS, command).is_some() && !command.ends_with('&');
+            wrong.extend(all.iter().rev().skip(1).filter(hangs).map(|command| format!("{page}: {command}")));
+        }
+    }
+    assert!(wrong.is_empty(), "split these blocks: {}", wrong.join("\n"));
 }
 
 #[test]

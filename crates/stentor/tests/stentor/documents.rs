@@ -135,7 +135,7 @@ fn links_have_targets() {
 }
 
 /// Kinds of readers, each with the sections that answer its questions.
-const READERS: [(&str, &[&str]); 5] = [
+const READERS: [(&str, &[&str]); 6] = [
     (
         "a frontend developer with Socket.IO clients",
         &[
@@ -146,6 +146,18 @@ const READERS: [(&str, &[&str]); 5] = [
             "docs/socketio.md#connection-state-recovery",
             "clients/js/README.md#transports",
             "docs/close-codes.md#by-protocol",
+        ],
+    ),
+    (
+        "a team with a Socket.IO server",
+        &[
+            "README.md#your-socketio-server-code-on-stentor",
+            "docs/from-socketio.md#keep-your-server-code",
+            "clients/socketio-server/README.md#restarts",
+            "clients/socketio-server/README.md#not-yet",
+            "docs/deploys.md#pm2",
+            "docs/deploys.md#systemd",
+            "docs/deploys.md#kubernetes",
         ],
     ),
     (

@@ -2,6 +2,7 @@
 
 use crate::process::{PATIENCE, Running, answer, ask, exchange, status};
 use rustix::process::{Resource, Signal, getrlimit};
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -200,15 +201,15 @@ fn a_low_descriptor_limit_is_reported_with_a_remedy() {
 #[test]
 fn an_address_in_use_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    check_in_use(&taken.local_addr().unwrap().to_string());
+    check_in_use(&taken.local_addr().unwrap().to_string(), std::process::id());
     // The address of another Stentor process is also refused, although both could share the port.
     let (mut other, addr) = start(&["serve"]);
-    check_in_use(&addr);
+    check_in_use(&addr, other.0.id());
     other.signal(Signal::TERM);
     assert_eq!(other.end(), Some(0));
 }
 
-fn check_in_use(addr: &str) {
+fn check_in_use(addr: &str, pid: u32) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
         .args(["serve", "--listen", addr, "--admin", "127.0.0.1:0"])
         .stderr(Stdio::piped())
@@ -218,7 +219,8 @@ fn check_in_use(addr: &str) {
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let expect = format!(
-        "error: --listen {addr}: address in use; choose another with --listen or stop the other process\n"
+        "error: --listen {addr}: address in use by {} (process {pid}); choose another with --listen or stop the other process\n",
+        fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().trim_end(),
     );
     assert!(said.ends_with(&expect), "{said}");
 }
