@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import { test } from 'node:test';
 import { Server } from 'socket.io';
 import { attach } from '../../clients/socketio-server/src/index.js';
+import { Namespaces } from '../../clients/socketio-server/src/namespaces.js';
 import { linkServer, handshake } from './link-server.mjs';
 import { stateOf } from '../../clients/socketio-server/src/data.js';
 
@@ -73,6 +74,39 @@ test('a worker presents itself, and its server has the sessions of Stentor', asy
   connection.write(['CLOSED', 1, 'ping timeout', '']);
   assert.deepEqual((await disconnected)[0], 'ping timeout');
   assert.equal(io.engine.clientsCount, 0);
+});
+
+test('a client can not make a namespace of a long name, or of one name too many', async (t) => {
+  const { io, connection } = await worker(t, { setup: (io) => io.of(/^\/d-/) });
+  await connected(io, connection, 1);
+  await connection.read('SEND');
+  const names = ['', 'x'.repeat(253), 'é'.repeat(127)].map((rest) => `/d-${rest}`);
+  connection.write(['MESSAGE', 1, names.map((name) => `0${name},`)]);
+  assert.equal((await connection.read('NSP')).name, '/d-');
+  assert.equal((await connection.read('NSP')).name, names[1]);
+  const answers = [];
+  while (answers.length < 3) answers.push(...(await connection.read('SEND')).messages);
+  assert.deepEqual(answers.filter((answer) => answer.startsWith('4')), [`4${names[2]},{"message":"Invalid namespace"}`]);
+  assert.throws(() => io.of(names[2]), /^RangeError: the name of a namespace is longer than 256 bytes/);
+
+  const declared = [];
+  const namespaces = new Namespaces((_, index, name) => declared.push([index, name]));
+  const name = (number) => `/${number}`.padEnd(256, '.');
+  const adapters = [];
+  for (let number = 0; namespaces.hasRoom(name(number)); number += 1) {
+    const adapter = { nsp: { name: name(number) } };
+    adapter.index = namespaces.declare(name(number), adapter);
+    adapters.push(adapter);
+  }
+  assert.deepEqual(declared.at(-1), [(4 << 20) / 256 - 1, name(declared.length - 1)]);
+  assert.ok(namespaces.hasRoom(name(7)), 'it is declared');
+  adapters.forEach((adapter) => namespaces.forget(adapter));
+  namespaces.redeclare();
+  assert.ok(namespaces.hasRoom(name(-1)), 'a new link has none of those that are gone');
+  const short = new Namespaces(() => {});
+  let count = 0;
+  for (; short.hasRoom(`/${count}`); count += 1) short.declare(`/${count}`, {});
+  assert.equal(count, 65_535);
 });
 
 test('frames without an answer are acknowledged alone, and at once after NOP', async (t) => {

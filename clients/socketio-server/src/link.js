@@ -156,7 +156,12 @@ function bind(io, worker, http) {
   const current = io.adapter();
   const Adapter = inMemoryAdapter(current);
   worker.keepsRooms = !io._opts.adapter && isDefault(current, Adapter);
-  if (worker.keepsRooms) io.adapter(adapterFor(worker, Adapter));
+  if (worker.keepsRooms) {
+    io.adapter(adapterFor(worker, Adapter));
+    const { _checkNamespace } = Object.getPrototypeOf(io);
+    // Socket.IO answers a client with "Invalid namespace".
+    io._checkNamespace = (name, auth, done) => (worker.namespaces.hasRoom(name) ? _checkNamespace.call(io, name, auth, done) : done(false));
+  }
   io.listen = io.attach = (...args) => {
     if (worker.isStopped) return Object.getPrototypeOf(io).attach.apply(io, args);
     throw new Error('the clients of this Server are those of Stentor: call link.listen() instead');

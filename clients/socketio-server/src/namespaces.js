@@ -4,8 +4,15 @@
 
 import { WORKER } from './entries.js';
 
+/** Maximum length of a name, and of all names of a link, in bytes. Stentor ends a link that exceeds them. */
+const NAME_BYTES_MAX = 256;
+const NAMES_BYTES_MAX = 4 << 20;
+/** Maximum number of names of a link. The index above is no namespace's. */
+const COUNT_MAX = 65_535;
+
 export class Namespaces {
   #indexes = new Map();
+  #bytes = 0;
   /** Adapters by index. `null`: the namespace is gone. */
   #adapters = [];
   #write;
@@ -14,10 +21,19 @@ export class Namespaces {
     this.#write = write;
   }
 
+  /** `true` if a namespace can have this name. Clients choose the names of dynamic namespaces. */
+  hasRoom(name) {
+    if (this.#indexes.has(name)) return true;
+    const bytes = Buffer.byteLength(name);
+    return bytes <= NAME_BYTES_MAX && this.#bytes + bytes <= NAMES_BYTES_MAX && this.#adapters.length < COUNT_MAX;
+  }
+
   /** Declares a namespace, unless the link has it. Returns its index. */
   declare(name, adapter) {
     let index = this.#indexes.get(name);
     if (index === undefined) {
+      if (!this.hasRoom(name)) throw new RangeError(`the name of a namespace is longer than ${NAME_BYTES_MAX} bytes, or there are too many: ${name.slice(0, 100)}`);
+      this.#bytes += Buffer.byteLength(name);
       index = this.#adapters.length;
       this.#indexes.set(name, index);
       this.#write(WORKER.NSP, index, name);
@@ -44,6 +60,7 @@ export class Namespaces {
   redeclare() {
     const adapters = this.#adapters.filter((adapter) => adapter);
     this.#indexes.clear();
+    this.#bytes = 0;
     this.#adapters = [];
     for (const adapter of adapters) adapter.index = this.declare(adapter.nsp.name, adapter);
   }
