@@ -6,6 +6,7 @@ use crate::harness::io::{body, post};
 use crate::harness::{HOUR, Io, Packet, Server, TRANSPORTS, UPGRADE, VERSIONS, Way, Ws, request, until};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use stentor_edge::{LinkRoutes, Options};
 use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
@@ -232,6 +233,33 @@ fn a_packet_and_its_attachments_are_reported_together() {
             stage.expect(session, LinkReport::Messages(text));
             stage.expect(session, LinkReport::Messages([binary].into_iter().collect()));
         }
+    }
+}
+
+/// The timeout starts with the packet's first part, and attachments don't extend it. A client that the worker has paused can't send them.
+#[test]
+fn attachments_that_never_come_end_the_session() {
+    const PACKET: &str = r#"452-[{"_placeholder":true,"num":0},{"_placeholder":true,"num":1}]"#;
+    for way in [Way::Socket, Way::Polling] {
+        let stage = Stage::with(1, |options| {
+            options.limits.message_timeout = Duration::from_millis(500);
+            options.limits.request_timeout = HOUR;
+        });
+        let (mut paused, waiting) = stage.open(Version::V4, way);
+        stage.entries([LinkEntry::Pause(waiting)]);
+        stage.server.check_serves();
+        paused.begin_send(&[PACKET]);
+        let (mut late, session) = stage.open(Version::V4, way);
+        late.send(PACKET);
+        late.send_binary(b"x");
+        stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::ForcedClose, description: None });
+        assert_eq!(stage.server.disconnects("message_timeout"), 1, "{way:?}");
+        stage.entries([LinkEntry::Continue(waiting)]);
+        paused.end_send();
+        paused.send_binary(b"x");
+        paused.begin_send_binary(b"y");
+        let LinkReport::Messages(unit) = stage.report(waiting) else { panic!("{way:?}") };
+        assert_eq!(unit.len(), 3, "{way:?}");
     }
 }
 
@@ -568,7 +596,7 @@ fn a_client_that_does_not_read_is_reported() {
 
 #[test]
 fn a_client_without_heartbeat_is_reported() {
-    let stage = Stage::with(1, |options| options.heartbeat.interval = std::time::Duration::from_secs(25));
+    let stage = Stage::with(1, |options| options.heartbeat.interval = Duration::from_secs(25));
     let (mut io, session) = stage.open(Version::V4, Way::Socket);
     io.ignore_pings();
     stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
@@ -577,7 +605,7 @@ fn a_client_without_heartbeat_is_reported() {
 /// The worker's answer to the POST comes when its connection has gone.
 #[test]
 fn a_session_whose_post_was_cut_still_needs_heartbeats() {
-    let stage = Stage::with(1, |options| options.heartbeat.interval = std::time::Duration::from_secs(25));
+    let stage = Stage::with(1, |options| options.heartbeat.interval = Duration::from_secs(25));
     let (io, session) = stage.open(Version::V4, Way::Polling);
     let mut cut = stage.server.http();
     cut.send(post(&io.target("polling"), "text/plain", body(Version::V4, &["4a"]).as_bytes()));

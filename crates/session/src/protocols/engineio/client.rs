@@ -156,10 +156,12 @@ impl client::Client for Client {
         if let Some(probe) = &self.probe {
             at = at.earlier(if probe.answered { probe.until.earlier(probe.release_at) } else { probe.until });
         }
-        match self.socketio().and_then(SocketIo::poll_timeout) {
-            Some(other) => at.earlier(other),
-            None => at,
-        }
+        let of_application = match &self.application {
+            ApplicationProtocol::SocketIo(io) => io.poll_timeout(),
+            ApplicationProtocol::Link(link) => link.poll_timeout(),
+            ApplicationProtocol::Plain { .. } | ApplicationProtocol::None => None,
+        };
+        of_application.map_or(at, |other| at.earlier(other))
     }
 
     fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus) {
@@ -187,6 +189,13 @@ impl client::Client for Client {
             return;
         }
         if self.link().is_some_and(Link::is_asking) {
+        if let Some(link) = self.link_mut() {
+            if status.paused_by_server || link.waits() {
+                link.extend_unit(now.after(message_timeout));
+            } else if link.is_unit_overdue(now) {
+                return self.end(ex, End::Because(Disconnect::MessageTimeout));
+            }
+        }
             // The request that waits has a timeout of its own.
             self.state.due_at = now.after(ex.options().limits.request_timeout);
             return;

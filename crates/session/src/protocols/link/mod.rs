@@ -12,8 +12,8 @@
 //! A client has one session of the hub, whatever the number of its namespaces: with a session for each, messages to several namespaces
 //! would lose their order. Its rooms are in [`crate::executor`].
 //!
-//! **Bounds.** A unit has at most `limits.message_bytes_max` bytes and `engine.attachments_max` attachments. The link refuses a client at most
-//! one unit, because then the client isn't read.
+//! **Bounds.** A unit has at most `limits.message_bytes_max` bytes and `engine.attachments_max` attachments, and is complete within
+//! `limits.message_timeout`. The link refuses a client at most one unit, because then the client isn't read.
 
 mod unit;
 mod wire;
@@ -24,6 +24,7 @@ pub(crate) use wire::{Packets, write_records, write_unit};
 use super::client::Flow;
 use crate::executor::Executor;
 use crate::identity::{ClientId, End};
+use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::ports::{
     Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages, LinkRefusal, LinkReport,
@@ -60,6 +61,8 @@ pub(crate) struct Input {
     pub(crate) unit: Unit,
     /// A unit that the link has refused.
     refused: Option<LinkMessages>,
+    /// The deadline of the unit. `None` if no attachments are missing.
+    unit_until: Option<Millis>,
     /// `true` from [`LinkEntry::Pause`](crate::ports::LinkEntry::Pause) on.
     is_paused: bool,
     /// `true` if units were passed on since the last confirmation.
@@ -144,7 +147,26 @@ impl Link {
         self.input.waits = None;
         let limits = (ex.options().limits.message_bytes_max, ex.options().engine.attachments_max);
         match self.input.unit.push(data, limits) {
-            Ok(None) => {}
+    /// The deadline of a unit whose attachments are missing.
+    pub(crate) fn poll_timeout(&self) -> Option<Millis> {
+        self.input.unit_until
+    }
+
+    /// Whether attachments are still missing although their time is over.
+    pub(crate) fn is_unit_overdue(&self, now: Millis) -> bool {
+        self.input.unit_until.is_some_and(|until| !now.is_before(until))
+    }
+
+    /// Moves the deadline of a unit to `until`, because the client can't send its attachments now.
+    pub(crate) fn extend_unit(&mut self, until: Millis) {
+        self.input.unit_until = self.input.unit_until.map(|_| until);
+    }
+
+            Ok(None) => {
+                // As for a fragmented WebSocket message, the timeout starts with the first part.
+                let message_timeout = ex.options().limits.message_timeout;
+                self.input.unit_until.get_or_insert(ex.millis().after(message_timeout));
+            }
             Ok(Some(unit)) => {
                 self.input.is_unconfirmed = true;
                 self.pass(ex, client, unit);
@@ -157,6 +179,7 @@ impl Link {
         }
         if self.input.is_paused || self.input.refused.is_some() {
             self.wait(ex, conn, client, Wait::Paused);
+                self.input.unit_until = None;
         }
         Flow::Continue
     }
