@@ -9,11 +9,12 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stentor_edge::{Options, Rule};
+use stentor_edge::{LinkRoutes, Options, Rule};
 use stentor_hub::Topic;
+use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
-    Access, Authorizer, Command, Decision, Denial, Done, Networks, PermissionReply, PublicId, Question,
-    Target, Ticket,
+    Access, Authorizer, Command, Decision, Denial, Done, LinkEntry, LinkReport, Networks, PermissionReply,
+    PublicId, Question, Target, Ticket,
 };
 use stentor_wire::engineio::Version;
 use stentor_wire::ws::Opcode;
@@ -581,6 +582,53 @@ fn a_flood_of_questions_refuses_no_other_address() {
         reply.send(Ok(())).unwrap();
         ws.expect_json(ok(1));
     }
+}
+
+/// A slow worker of the application link doesn't take the places of questions.
+#[test]
+fn clients_that_wait_for_their_workers_leave_room_for_questions() {
+    let link = Arc::new(Link::default());
+    let sink = link.clone();
+    let node = Node::start(1, |options| {
+        options.limits.decisions_max = 1;
+        options.link = Some(LinkRoutes { sink, paths: vec!["/app/".into()] });
+    });
+    let reported = |is_expected: &dyn Fn(&LinkReport) -> bool| {
+        let mut found = None;
+        until("a report", || {
+            found = link.take().into_iter().find_map(|call| match call {
+                LinkCall::Report(session, report) if is_expected(&report) => Some(session),
+                _ => None,
+            });
+            found.is_some()
+        });
+        found.unwrap()
+    };
+    let entries = |entries: &[LinkEntry]| node.server.plane().carry_out(1, &mut entries.to_vec()).unwrap();
+    let is_message = |report: &LinkReport| matches!(report, LinkReport::Messages(_));
+    let mut clients: Vec<_> = (0..2)
+        .map(|_| {
+            let stream = Ws::begin_open(node.server.addr, "/app/?EIO=4&transport=websocket");
+            let session = reported(&|report| matches!(report, LinkReport::Opened(..)));
+            entries(&[LinkEntry::Accept(session, Box::default()), LinkEntry::Pause(session)]);
+            let mut ws = Ws::answered(stream, None).unwrap();
+            node.server.check_serves();
+            ws.send_text("4waits");
+            assert_eq!(reported(&is_message), session);
+            (ws, session)
+        })
+        .collect();
+    let mut ws = node.server.client();
+    ws.send_json(json!({"type": "subscribe", "room": "later", "id": 1}));
+    node.allow("later");
+    ws.expect_json(ok(1));
+    for (ws, session) in &mut clients {
+        ws.send_text("4next");
+        entries(&[LinkEntry::Continue(*session)]);
+        assert_eq!(reported(&is_message), *session);
+    }
+    drop(clients);
+    node.check_empty();
 }
 
 /// Questions are cancelled if their connection has ended, or if there was no room for them.

@@ -10,11 +10,13 @@
 //! ```
 //!
 //! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. When too many are
-//! open, the newest question of the address with the most open questions is answered with [`Denial::UNAVAILABLE`].
+//! open, the newest question of the address with the most open questions is answered with [`Denial::UNAVAILABLE`]. Waits for workers of
+//! the application link don't count among these questions, because a worker can be slow: there is at most one for each connection.
 
 mod cancel;
 mod identify;
 mod kept;
+mod open;
 mod prepare;
 mod reviews;
 mod shares;
@@ -25,6 +27,7 @@ mod tickets;
 pub use kept::Decided;
 use kept::Kept;
 pub(crate) use kept::{Answer, Steps};
+use open::Open;
 pub(crate) use tickets::Tickets;
 
 use super::Identities;
@@ -136,7 +139,7 @@ pub(crate) struct Questions {
     is_on: bool,
     tickets: Tickets,
     /// The connection that asked each open question.
-    open: BTreeMap<u64, ConnId>,
+    open: Open,
     /// Deadlines of questions, answered or not, earliest first.
     deadlines: VecDeque<(Instant, u64)>,
     waiting: BTreeMap<ConnId, Waiting>,
@@ -172,7 +175,7 @@ impl Questions {
             events,
             identities,
             tickets,
-            open: BTreeMap::new(),
+            open: Open::default(),
             deadlines: VecDeque::new(),
             waiting: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -292,7 +295,7 @@ impl Questions {
     }
 
     fn has_room(&self) -> bool {
-        self.open.len() + self.reviews.open.len() < self.open_max
+        self.open() < self.open_max
     }
 
     /// The port to the application behind the server.
@@ -371,7 +374,7 @@ impl Questions {
 
     fn add(&mut self, conn: ConnId, asked: Asked, number: u64, authorizer: Option<Arc<dyn Authorizer>>) {
         self.charge.add(QUESTION_BYTES);
-        self.open.insert(number, conn);
+        self.open.insert(number, conn, matches!(asked, Asked::Worker));
         let generation = self.identities.generation();
         let question = Deferred {
             asked,
@@ -386,7 +389,7 @@ impl Questions {
         self.waiting.entry(conn).or_default().questions.push(question);
     }
 
-    /// The number of open questions.
+    /// The number of open questions, without those that wait for workers.
     pub(crate) fn open(&self) -> usize {
         self.open.len() + self.reviews.open.len()
     }
