@@ -823,6 +823,21 @@ fn headers_of_the_first_answer() {
     assert!(cookies[2].starts_with("Set-Cookie: io="));
 }
 
+/// All three clients were below the limit when they asked.
+#[test]
+fn limits_apply_again_when_the_application_admits_a_client() {
+    let server = porter(|options| options.address_limits.sessions_max = 2);
+    let mut waiting: Vec<_> = (0..2).map(|_| server.http()).collect();
+    for http in &mut waiting {
+        http.send(get(&format!("{HANDSHAKE}&later=yes")));
+        server.check_serves();
+    }
+    assert_eq!(server.get(&format!("{HANDSHAKE}&answer")).status, 200);
+    let mut statuses: Vec<u16> = waiting.iter_mut().map(|http| http.response().status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 429]);
+}
+
 #[test]
 fn the_application_may_admit_clients_later() {
     let server = porter(|_| {});

@@ -73,6 +73,18 @@ impl Executor {
         self.check_user(identity)
     }
 
+    /// Checks whether a client whose request has waited may still open a session: its identity may have been revoked, and its address or
+    /// user may have opened other sessions.
+    ///
+    /// # Errors
+    /// The client may open no session.
+    pub(crate) fn check_again(&self, source: u64, identity: Option<&Identity>) -> Result<(), Denial> {
+        if let Some(identity) = identity {
+            self.check_identity(identity)?;
+        }
+        self.check_socket(source, identity).map_err(|reached| reached.denial())
+    }
+
     /// Whether an identity has been revoked.
     pub fn is_revoked(&self, identity: &Identity) -> bool {
         self.questions.identities.is_revoked(identity)

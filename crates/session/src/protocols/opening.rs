@@ -8,6 +8,7 @@
 
 use super::clients::Clients;
 use super::request::{RequestContext, RequestOutcome, Suspended, status_of};
+use super::token::opens_session;
 use crate::app::{Connect, Decided, Envelope, HandlerScope, Refused, RequestId};
 use crate::encode::Encoding;
 use crate::identity::{Service, Sid};
@@ -129,11 +130,13 @@ impl Opening {
         cx.ex.notify_app(scope, |app, ctx| app.connect(ctx, request))
     }
 
-    /// Checks the identity again after a wait: it may have been revoked, or its user may have opened other sessions.
+    /// Checks identity and limits again after a wait.
     fn check_again(&self, cx: &RequestContext<'_>) -> Result<(), Denial> {
-        let Some(identity) = &self.identity else { return Ok(()) };
-        cx.ex.check_identity(identity)?;
-        cx.check_user(self.protocol, Some(identity))
+        match &self.identity {
+            _ if opens_session(self.protocol) => cx.ex.check_again(cx.source, self.identity.as_deref()),
+            Some(identity) => cx.ex.check_identity(identity),
+            None => Ok(()),
+        }
     }
 }
 

@@ -74,6 +74,11 @@ fn kept_token(token: &str, protocol: &'static str) -> Option<Box<str>> {
     (protocol == "socketio").then(|| token.into())
 }
 
+/// Whether a request of this protocol opens a lasting session. Requests for documents open none, and Socket.IO's CONNECT does later.
+pub(crate) fn opens_session(protocol: &str) -> bool {
+    !matches!(protocol, "http" | "socketio")
+}
+
 impl<'a> RequestContext<'a> {
     /// The token of the request.
     fn token(&self) -> Result<Option<Cow<'a, str>>, Denial> {
@@ -131,8 +136,7 @@ impl<'a> RequestContext<'a> {
     /// # Errors
     /// The user has the maximum number of sessions.
     pub(crate) fn check_user(&self, protocol: &str, identity: Option<&Identity>) -> Result<(), Denial> {
-        // Requests for documents have no lasting session. Socket.IO sessions are checked with their CONNECT.
-        if matches!(protocol, "http" | "socketio") {
+        if !opens_session(protocol) {
             return Ok(());
         }
         self.ex.check_user(identity).map_err(|reached| reached.denial())

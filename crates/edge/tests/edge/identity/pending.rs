@@ -1,11 +1,16 @@
 //! Late answers, possibly after tokens have been revoked or rules have changed.
 
 use super::{Issuer, Node, request, subscribe};
-use crate::harness::{Io, Way, Ws, id_of, on_one_and_three, until};
+use crate::harness::{self, Io, Way, Ws, id_of, on_one_and_three, until};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use stentor_ports::{Command, Denial, Done, Identity, IdentityFilter, RecheckAction, Target};
+use stentor_edge::LinkRoutes;
+use stentor_ports::fake::{Link, LinkCall};
+use stentor_ports::{
+    Command, Denial, Done, Identity, IdentityFilter, LinkCloseReason, LinkEntry, LinkReport, RecheckAction,
+    Target,
+};
 
 fn taken<T>(replies: &Mutex<Vec<T>>) -> T {
     let mut reply = None;
@@ -96,6 +101,51 @@ fn a_user_may_be_revoked_while_the_answer_is_awaited() {
         let answer = ws.next_json();
         assert!(answer["type"] == "error" && answer["code"] == "token_revoked", "{answer}");
     });
+}
+
+/// A worker may accept a client so late that the client's user has been revoked, or the limit of its user or address is reached.
+#[test]
+fn a_client_is_checked_again_when_its_worker_accepts_it() {
+    let link = Arc::new(Link::default());
+    let sink = link.clone();
+    let node = Node::start(1, Issuer::default(), |options| {
+        options.link = Some(LinkRoutes { sink, paths: vec!["/app/".into()] });
+        options.user_limits.sessions_max = 1;
+        options.address_limits.sessions_max = 2;
+    });
+    let ask = |token: &str| {
+        let mut http = node.http();
+        http.send(harness::request("GET", &format!("/app/?EIO=4&transport=polling&token={token}"), ""));
+        let mut opened = None;
+        until("a request", || {
+            let sessions = link.take().into_iter().find_map(|call| match call {
+                LinkCall::Report(session, LinkReport::Opened(..)) => Some(session),
+                _ => None,
+            });
+            opened = opened.or(sessions);
+            opened.is_some()
+        });
+        (http, opened.unwrap())
+    };
+    let accept = |session| {
+        let mut entries = vec![LinkEntry::Accept(session, Box::default())];
+        node.plane().carry_out(1, &mut entries).unwrap();
+    };
+    let asking = ["42", "42", "7", "8", "9"].map(ask);
+    node.issuer.rules.revoked.lock().unwrap().insert("7".into());
+    let expect = [(200, ""), (429, "user_limits"), (401, "revoked"), (200, ""), (429, "address_limits")];
+    for ((mut http, session), (status, why)) in asking.into_iter().zip(expect) {
+        accept(session);
+        let answer = http.response();
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(answer.text().contains(why), "{}", answer.text());
+        if status != 200 {
+            let reason = LinkCloseReason::ForcedClose;
+            let closed = LinkCall::Report(session, LinkReport::Closed { reason, description: None });
+            until("the end", || link.take().contains(&closed));
+        }
+    }
+    node.until_metric("sessions", |sessions| sessions == 2);
 }
 
 /// A permission that was granted by the old rules is decided again by the new rules.

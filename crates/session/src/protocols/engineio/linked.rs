@@ -11,8 +11,8 @@ use crate::executor::{Effect, Executor, ToConnection};
 use crate::identity::{End, Owner, Service, Sid};
 use crate::model::Disconnect;
 use crate::ports::{
-    Identity, LinkAcceptance, LinkApp, LinkDescription, LinkHandshake, LinkHeaders, LinkMessages,
-    LinkRefusal, LinkReport,
+    Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkDescription, LinkHandshake, LinkHeaders,
+    LinkMessages, LinkRefusal, LinkReport,
 };
 use crate::protocols::client::{ActiveTransport, Client as _};
 use crate::protocols::clients::Clients as AllClients;
@@ -130,6 +130,12 @@ fn answer(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -
         }
         Answer::Asked(_) | Answer::Begun => {
             client.end(cx.ex, End::Because(Disconnect::Overloaded));
+        Answer::Denied(denial) => {
+            client.application = ApplicationProtocol::None;
+            client.state.ended = true;
+            client.remove(cx.ex);
+            refuse_denied(cx, &denial)
+        }
             cx.unavailable("1", &[], "the application didn't answer")
         }
     }
@@ -250,13 +256,19 @@ impl Client {
         let Answer::Asked(conn) = link.answer else { return };
         link.owner = owner;
         link.input.unit.parser = acceptance.parser;
+        let identity = link.identity.take();
+        // The worker may have taken long.
+        if let Err(denial) = ex.check_again(source, identity.as_deref()) {
+            link.answer = Answer::Denied(denial);
+            link.report_end(ex, LinkCloseReason::ForcedClose);
+            return ex.push(Effect::Connection(conn, ToConnection::Admit(Connect::Accept)));
+        }
         link.headers = Arc::new(
             valid_headers(&acceptance.all).map(|(name, value)| (name.into(), value.into())).collect(),
         );
         link.answer = Answer::Accepted(Box::new(acceptance));
         let session = ex.open_session(encoding, Owner::Client(id), source);
         link.hub_session = Some(session);
-        let identity = link.identity.take();
         ex.set_identity(session, identity);
         ex.push(Effect::Connection(conn, ToConnection::Admit(Connect::Accept)));
         self.charge(ex);

@@ -27,8 +27,8 @@ use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::ports::{
-    Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages, LinkRefusal, LinkReport,
-    LinkSession,
+    Denial, Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages,
+    LinkRefusal, LinkReport, LinkSession,
 };
 use std::sync::Arc;
 use stentor_wire::engineio::Data;
@@ -42,6 +42,8 @@ pub(crate) enum Answer {
     Asked(ConnId),
     Accepted(Box<LinkAcceptance>),
     Refused(Box<LinkRefusal>),
+    /// The worker has accepted the client, but the client may open no session any more.
+    Denied(Denial),
     /// The session has begun, and the client has been answered.
     Begun,
 }
@@ -59,10 +61,10 @@ pub(crate) enum Wait {
 #[derive(Default)]
 pub(crate) struct Input {
     pub(crate) unit: Unit,
-    /// A unit that the link has refused.
-    refused: Option<LinkMessages>,
     /// The deadline of the unit. `None` if no attachments are missing.
     unit_until: Option<Millis>,
+    /// A unit that the link has refused.
+    refused: Option<LinkMessages>,
     /// `true` from [`LinkEntry::Pause`](crate::ports::LinkEntry::Pause) on.
     is_paused: bool,
     /// `true` if units were passed on since the last confirmation.
@@ -145,8 +147,6 @@ impl Link {
         data: Data<'_>,
     ) -> Flow {
         self.input.waits = None;
-        let limits = (ex.options().limits.message_bytes_max, ex.options().engine.attachments_max);
-        match self.input.unit.push(data, limits) {
     /// The deadline of a unit whose attachments are missing.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         self.input.unit_until
@@ -162,6 +162,8 @@ impl Link {
         self.input.unit_until = self.input.unit_until.map(|_| until);
     }
 
+        let limits = (ex.options().limits.message_bytes_max, ex.options().engine.attachments_max);
+        match self.input.unit.push(data, limits) {
             Ok(None) => {
                 // As for a fragmented WebSocket message, the timeout starts with the first part.
                 let message_timeout = ex.options().limits.message_timeout;
@@ -177,9 +179,9 @@ impl Link {
                 return Flow::Stop;
             }
         }
+                self.input.unit_until = None;
         if self.input.is_paused || self.input.refused.is_some() {
             self.wait(ex, conn, client, Wait::Paused);
-                self.input.unit_until = None;
         }
         Flow::Continue
     }
@@ -282,10 +284,16 @@ impl Link {
         if let Some(session) = self.hub_session.take() {
             ex.close_session(session);
         }
-        let Some(link) = &mut ex.link else { return };
-        link.members.remove_all(self.app, client);
-        if link.forget(self.session) {
-            self.report(ex, LinkReport::Closed { reason: reason_of(end), description: None });
+        if let Some(link) = &mut ex.link {
+            link.members.remove_all(self.app, client);
+        }
+        self.report_end(ex, reason_of(end));
+    }
+
+    /// Reports the end of the session, unless it has been reported.
+    pub(crate) fn report_end(&self, ex: &mut Executor, reason: LinkCloseReason) {
+        if ex.link.as_mut().is_some_and(|link| link.forget(self.session)) {
+            self.report(ex, LinkReport::Closed { reason, description: None });
         }
     }
 }
