@@ -4,13 +4,15 @@
 //! The cores of a node share the keys, because a client reconnects to any core. A key counts per user and room, for [`TTL`]. Rooms
 //! that the engine of a cluster orders have no entries here: the engine knows their keys, on all nodes.
 //!
-//! **Bounds.** `limits.idempotency_keys_max` keys, charged to the ledger. No key is forgotten early: above the limit, publications
-//! with a key are refused.
+//! **Bounds.** `limits.idempotency_keys_max` keys, charged to the ledger. No key is forgotten early: publications with a key are refused
+//! above the limit, and those of a source (a user, or the address of anonymous clients) that has as many keys as there are free. So one
+//! source takes at most half of all keys, and there is always room for another one.
 
 use crate::identity::SidHasher;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::Principal;
-use std::collections::{HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +21,8 @@ use stentor_hub::Room;
 
 /// Time for which a key is kept, as for keys of the admin API and of engines.
 const TTL: Duration = Duration::from_secs(300);
-/// Approximate size of a key, in bytes.
-const KEY_BYTES: usize = 80;
+/// Approximate size of a key and of its source's count, in bytes.
+const KEY_BYTES: usize = 144;
 
 /// State of a publication's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +33,17 @@ pub(crate) enum Recorded {
     Published,
     /// Another node, or an earlier process of this one, may have published the message.
     Unknown,
-    /// There are too many keys.
+    /// There are too many keys, or too many of this source.
     Full,
 }
 
 #[derive(Default)]
 struct Keys {
     all: HashSet<u128, BuildHasherDefault<SidHasher>>,
-    /// The keys with the times at which they were recorded, oldest first.
-    by_age: VecDeque<(Instant, u128)>,
+    /// The keys with their sources and the times at which they were recorded, oldest first.
+    by_age: VecDeque<(Instant, u128, u64)>,
+    /// Number of keys of each source, by its hash.
+    by_source: HashMap<u64, usize, BuildHasherDefault<SidHasher>>,
 }
 
 /// The keys of the publications of the last five minutes.
@@ -63,34 +67,44 @@ impl PublishedKeys {
         self.keys_max.store(keys_max, Ordering::Relaxed);
     }
 
-    fn hash(&self, half: u64, user: Option<&Principal>, room: &Room, key: &str) -> u128 {
+    /// The hash of a user's texts. Different numbers give different hashes.
+    fn hash(&self, number: u64, user: Option<&Principal>, texts: &[&str]) -> u64 {
         let mut hasher = DefaultHasher::new();
-        for word in [self.seed[0], self.seed[1], half, u64::from(user.is_some())] {
+        for word in [self.seed[0], self.seed[1], number, u64::from(user.is_some())] {
             hasher.write_u64(word);
         }
         let (issuer, subject) = user.map_or(("", ""), |user| (&*user.issuer, &*user.subject));
-        for text in [issuer, subject, room.namespace(), room.name(), key] {
+        for text in [issuer, subject].iter().chain(texts) {
             hasher.write_usize(text.len());
             hasher.write(text.as_bytes());
         }
-        u128::from(hasher.finish())
+        hasher.finish()
     }
 
-    /// Records a publication of a user, or of an anonymous client, that is about to be published, unless its key is known.
-    /// `is_foreign`: the client first sent it to another node or process.
+    /// Records a publication of a user, or of an anonymous client of an address, that is about to be published, unless its key is
+    /// known. `is_foreign`: the client first sent it to another node or process.
     pub(crate) fn record(
         &self,
         now: Instant,
-        (user, room, key): (Option<&Principal>, &Room, &str),
+        (user, address): (Option<&Principal>, u64),
+        (room, key): (&Room, &str),
         is_foreign: bool,
     ) -> Recorded {
-        let hash = self.hash(0, user, room, key) << 64 | self.hash(1, user, room, key);
+        let texts = [room.namespace(), room.name(), key];
+        let hash = u128::from(self.hash(0, user, &texts)) << 64 | u128::from(self.hash(1, user, &texts));
+        let source = if user.is_some() { self.hash(2, user, &[]) } else { self.hash(address, None, &[]) };
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let Keys { all, by_age } = &mut *keys;
-        while let Some((at, oldest)) = by_age.front()
+        let Keys { all, by_age, by_source } = &mut *keys;
+        while let Some((at, oldest, source)) = by_age.front()
             && now.saturating_duration_since(*at) >= TTL
         {
             all.remove(oldest);
+            if let Entry::Occupied(mut count) = by_source.entry(*source) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
             by_age.pop_front();
             self.charge.subtract(KEY_BYTES);
         }
@@ -100,11 +114,14 @@ impl PublishedKeys {
         if is_foreign {
             return Recorded::Unknown;
         }
-        if all.len() >= self.keys_max.load(Ordering::Relaxed) {
+        let free = self.keys_max.load(Ordering::Relaxed).saturating_sub(all.len());
+        let count = by_source.get(&source).copied().unwrap_or(0);
+        if count >= free {
             return Recorded::Full;
         }
         all.insert(hash);
-        by_age.push_back((now, hash));
+        by_age.push_back((now, hash, source));
+        by_source.insert(source, count + 1);
         self.charge.add(KEY_BYTES);
         Recorded::New
     }

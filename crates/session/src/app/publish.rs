@@ -129,9 +129,11 @@ impl Publish {
     /// There are too many keys, or it isn't known whether the message has been published.
     fn is_repeated(&self, ctx: &Context<'_>, publisher: Option<SessionId>) -> Result<bool, Denial> {
         let Some(idempotency) = &self.idempotency else { return Ok(false) };
-        let publication = (user_of(ctx, publisher), &self.room, &*idempotency.key);
+        let address = publisher.and_then(|session| ctx.hub.source(session)).map_or(0, |(source, _)| source);
+        let by = (user_of(ctx, publisher), address);
+        let publication = (&self.room, &*idempotency.key);
         let is_foreign = idempotency.is_foreign(ctx.core.seed);
-        match ctx.outlet.published.record(ctx.core.now, publication, is_foreign) {
+        match ctx.outlet.published.record(ctx.core.now, by, publication, is_foreign) {
             Recorded::New => Ok(false),
             Recorded::Published => {
                 ctx.outlet.repeated.set(ctx.outlet.repeated.get() + 1);

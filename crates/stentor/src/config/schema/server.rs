@@ -161,7 +161,8 @@ section! {
         /// with the most is refused with `unavailable`.
         decisions_max: usize, in 1..=1_000_000;
         /// Clients' publications with an idempotency key within five minutes. Above this number, publications with a key
-        /// are refused with `overloaded`.
+        /// are refused with `overloaded`. So are those of a user, or of an anonymous client's address, that has as many keys as
+        /// there are free: at most half of them.
         idempotency_keys_max: usize, in 1..=100_000_000;
         /// Time to close a connection. It is then reset.
         close_timeout: Duration, in ms(100)..=s(60);
