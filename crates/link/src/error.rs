@@ -1,6 +1,6 @@
 //! Errors of frames.
 
-use crate::limits::FRAME_BYTES_MAX;
+use crate::limits::{FRAME_BYTES_MAX, NAMESPACE_NAME_BYTES_MAX};
 
 /// Reason why a frame was refused. The peer is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +79,9 @@ pub enum LinkError {
     /// The text of an entry lacks a field, or has a wrong one.
     #[error("{0} has a missing or wrong field")]
     Field(&'static str),
+    /// The name of a namespace is too long.
+    #[error("the name of a namespace has {0} bytes; the maximum is {NAMESPACE_NAME_BYTES_MAX}")]
+    NamespaceName(usize),
     /// The worker has declared too many namespaces.
     #[error("the names of the namespaces have too many bytes")]
     TooManyNamespaces,
@@ -97,9 +100,10 @@ impl LinkError {
     /// The `code` of ERROR.
     pub fn code(&self) -> Code {
         match self {
-            Self::TooManyNamespaces | Self::Unacknowledged | Self::Frame(FrameError::TooLong(_)) => {
-                Code::Limit
-            }
+            Self::NamespaceName(_)
+            | Self::TooManyNamespaces
+            | Self::Unacknowledged
+            | Self::Frame(FrameError::TooLong(_)) => Code::Limit,
             _ => Code::Protocol,
         }
     }

@@ -21,5 +21,8 @@ pub const VERSION: u32 = 1;
 /// Maximum length of a worker's name, and of the id of its process, in bytes.
 pub const IDENTITY_BYTES_MAX: usize = 255;
 
+/// Maximum length of a namespace's name, in bytes. Clients choose the names of dynamic namespaces.
+pub const NAMESPACE_NAME_BYTES_MAX: usize = 256;
+
 /// Maximum length of the names of all namespaces that a worker declares, in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 4 << 20;

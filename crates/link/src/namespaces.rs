@@ -2,7 +2,7 @@
 
 use crate::entry::WorkerEntry;
 use crate::error::LinkError;
-use crate::limits::NAMESPACE_BYTES_MAX;
+use crate::limits::{NAMESPACE_BYTES_MAX, NAMESPACE_NAME_BYTES_MAX};
 use crate::value::{Name, Namespace};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +21,9 @@ impl Namespaces {
     pub(crate) fn declare(&mut self, namespace: Namespace, name: Name) -> Result<(), LinkError> {
         if usize::from(namespace.0) != self.names.len() || namespace == Namespace::END {
             return Err(LinkError::Namespace(namespace.0));
+        }
+        if name.len() > NAMESPACE_NAME_BYTES_MAX {
+            return Err(LinkError::NamespaceName(name.len()));
         }
         self.bytes += name.len();
         if self.bytes > NAMESPACE_BYTES_MAX {

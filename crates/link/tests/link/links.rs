@@ -6,8 +6,8 @@ use smallvec::smallvec;
 use std::time::{Duration, Instant};
 use stentor_link::{
     ACK_BYTES, ACK_DELAY, Aftermath, Code, End, Entry, Event, Exchange, Handle, Hello, Link, LinkError,
-    LinkOptions, Message, NAMESPACE_BYTES_MAX, Namespace, Received, SendFlags, ServerEntry, Transmit,
-    WorkerEntry, Writer,
+    LinkOptions, Message, NAMESPACE_BYTES_MAX, NAMESPACE_NAME_BYTES_MAX, Namespace, Received, SendFlags,
+    ServerEntry, Transmit, WorkerEntry, Writer,
 };
 
 /// A link whose worker is a part of the test.
@@ -259,11 +259,14 @@ fn namespaces_are_known_by_index_and_by_name() {
     assert_eq!(rig.link.namespace(Namespace(1)).map(|name| &**name), Some("/chat"));
     assert_eq!(rig.link.namespace_index("/chat"), Some(Namespace(1)));
     assert_eq!(rig.link.namespace_index("/other"), None);
-    // Many long names.
-    let long = "n".repeat(65_535);
+    // A client chooses the name of a dynamic namespace: many long names, and a longer one.
+    let long = "n".repeat(NAMESPACE_NAME_BYTES_MAX);
     let count = (NAMESPACE_BYTES_MAX / long.len()) as u16;
     let many: Vec<WorkerEntry> = (0..=count).map(|index| declare(2 + index, &long)).collect();
     assert_eq!(rig.worker_writes(&many), [Event::Ended(End::Failed(LinkError::TooManyNamespaces))]);
+    let longer = declare(0, &"n".repeat(NAMESPACE_NAME_BYTES_MAX + 1));
+    let failed = Event::Ended(End::Failed(LinkError::NamespaceName(257)));
+    assert_eq!(Rig::new("drop").worker_writes(&[longer]), [failed]);
 }
 
 #[test]
