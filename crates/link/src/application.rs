@@ -19,7 +19,7 @@ use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
 use crate::hello::{Hello, OnCrash, Parser, Refusal};
 use crate::link::{End, Event, Link, LinkOptions, Transmit};
-use crate::session::{Place, Session, SessionId, State, weight};
+use crate::session::{Place, QueuedBytes, Session, SessionId, State};
 use crate::value::{Handle, Json, Messages, Name, Namespace};
 use bytes::Bytes;
 use holdings::Held;
@@ -41,6 +41,8 @@ pub struct ApplicationOptions {
     /// Stentor stops reading from a client when more bytes wait for its worker.
     pub queue_bytes: usize,
     /// Policy of workers whose HELLO has none.
+    /// When more bytes of all clients wait for workers, Stentor stops reading from each client that has any waiting.
+    pub total_queue_bytes: usize,
     pub on_crash: OnCrash,
 }
 
@@ -53,6 +55,7 @@ impl Default for ApplicationOptions {
             requests_max: 1_000,
             queue_bytes: 64 << 10,
             on_crash: OnCrash::default(),
+            total_queue_bytes: 64 << 20,
         }
     }
 }
@@ -353,8 +356,9 @@ impl Application {
 
     // Sessions.
 
-    /// A client requests a session. The answer is [`Action::Accept`] or [`Action::Refuse`].
-    pub fn handle_request(&mut self, id: SessionId, handshake: Json, now: Instant) {
+    /// A client requests a session. The answer is [`Action::Accept`] or [`Action::Refuse`]. The table keeps the size of the client's
+    /// messages that wait for its worker in `queued`.
+    pub fn handle_request(&mut self, id: SessionId, handshake: Json, queued: QueuedBytes, now: Instant) {
         if self.is_stopped || self.requests >= self.options.requests_max {
             self.stats.requests_refused += 1;
             self.actions.push_back(Action::Refuse(id, None));
@@ -362,7 +366,7 @@ impl Application {
         }
         self.held.handshake_bytes += handshake.as_str().len();
         let place = self.new_place(now);
-        self.sessions.insert(id, Session::new(State::Held(place), handshake));
+        self.sessions.insert(id, Session::new(State::Held(place), handshake, queued));
         self.line.insert(place, id);
         self.requests += 1;
         self.progress();
@@ -371,14 +375,14 @@ impl Application {
     /// A client has sent messages that belong together.
     pub fn handle_message(&mut self, id: SessionId, messages: Messages, now: Instant) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let bytes = weight(&messages);
-        session.queued_bytes += bytes;
-        self.held.queued_bytes += bytes;
+        self.held.queued_bytes += session.count_queued(&messages);
         session.queue.push_back(messages);
         self.drain(id);
         self.settle(now);
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.queued_bytes > self.options.queue_bytes && !session.is_paused {
+        let is_full = self.held.queued_bytes > self.options.total_queue_bytes;
+        let bytes_max = if is_full { 0 } else { self.options.queue_bytes };
+        if session.queued_bytes() > bytes_max && !session.is_paused {
             session.is_paused = true;
             self.actions.push_back(Action::Pause(id));
         }
@@ -572,9 +576,7 @@ impl Application {
         // The last message first, so that the first one becomes the first of its queue.
         while let Some((handle, messages)) = aftermath.redelivered.pop() {
             if let Some(session) = sessions.get(&handle).and_then(|id| self.sessions.get_mut(id)) {
-                let bytes = weight(&messages);
-                session.queued_bytes += bytes;
-                self.held.queued_bytes += bytes;
+                self.held.queued_bytes += session.count_queued(&messages);
                 session.queue.push_front(messages);
             }
         }

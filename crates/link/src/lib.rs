@@ -84,5 +84,5 @@ pub use limits::{
     NAMESPACE_NAME_BYTES_MAX, VERSION,
 };
 pub use link::{Aftermath, End, Event, Link, LinkOptions, Transmit};
-pub use session::SessionId;
+pub use session::{QueuedBytes, SessionId};
 pub use value::{Change, Handle, Json, Message, Messages, Name, Names, Namespace};

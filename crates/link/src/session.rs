@@ -17,6 +17,8 @@
 
 use crate::value::{Handle, Json, Messages};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// The caller's number of a session.
@@ -79,19 +81,22 @@ impl State {
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
 
 /// Bytes that messages which wait together need.
-pub(crate) fn weight(messages: &Messages) -> usize {
+fn weight(messages: &Messages) -> usize {
     MESSAGE_OVERHEAD_BYTES + messages.iter().map(|message| message.data().len()).sum::<usize>()
 }
 
 /// A session.
 pub(crate) struct Session {
     pub(crate) state: State,
+/// Size of a session's messages that wait for its worker, in bytes. The caller reads it from any thread.
+pub type QueuedBytes = Arc<AtomicUsize>;
+
     /// The client's request, until it is answered.
     pub(crate) handshake: Option<Json>,
     /// Messages that wait for the worker.
     pub(crate) queue: VecDeque<Messages>,
-    /// Weight of the queue.
-    pub(crate) queued_bytes: usize,
+    /// Weight of the queue. Only the table changes it.
+    queued: QueuedBytes,
     /// `true` between [`crate::Action::Pause`] and [`crate::Action::Continue`].
     pub(crate) is_paused: bool,
     /// `true` while the session is among those that wait for room on the link.
@@ -101,15 +106,39 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(state: State, handshake: Json) -> Self {
+    pub(crate) fn new(state: State, handshake: Json, queued: QueuedBytes) -> Self {
         Self {
             state,
             handshake: Some(handshake),
             queue: VecDeque::new(),
-            queued_bytes: 0,
+            queued,
             is_paused: false,
             is_blocked: false,
             is_confirming: false,
         }
     }
 }
+
+    /// Weight of the queue.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Counts messages that are added to the queue. Returns their weight.
+    pub(crate) fn count_queued(&self, messages: &Messages) -> usize {
+        let bytes = weight(messages);
+        self.queued.fetch_add(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Subtracts all messages of the queue. Returns their weight.
+    pub(crate) fn forget_queued(&self) -> usize {
+        self.queued.swap(0, Ordering::Relaxed)
+    }
+
+    /// Subtracts messages that have left the queue. Returns their weight.
+    pub(crate) fn discount_queued(&self, messages: &Messages) -> usize {
+        let bytes = weight(messages);
+        self.queued.fetch_sub(bytes, Ordering::Relaxed);
+        bytes
+    }

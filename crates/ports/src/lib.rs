@@ -54,8 +54,8 @@ pub use ledger::{Charge, Class, Ledger};
 pub use lifecycle::{Drain, Lifecycle, MetricSource};
 pub use link::{
     LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry,
-    LinkHandshake, LinkHeaders, LinkInbox, LinkMessage, LinkMessages, LinkParser, LinkRefusal, LinkReport,
-    LinkSelect, LinkSelected, LinkSession, LinkSink, LinkSocket,
+    LinkHandshake, LinkHeaders, LinkInbox, LinkMessage, LinkMessages, LinkParser, LinkQueued, LinkRefusal,
+    LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSink, LinkSocket,
 };
 pub use lists::{
     LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails, SessionInfo,

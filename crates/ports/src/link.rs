@@ -52,6 +52,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_hub::CoreId;
 
 /// The number of an application among those of the node's options.
@@ -118,6 +119,26 @@ pub enum LinkParser {
     Opaque,
 }
 
+/// Size of a session's messages that wait for its worker, in bytes. The link sets and charges it. The session's core reads it: while
+/// memory is short, the clients that hold the most are closed.
+#[derive(Clone, Debug, Default)]
+pub struct LinkQueued(pub Arc<AtomicUsize>);
+
+impl LinkQueued {
+    /// The bytes now.
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl PartialEq for LinkQueued {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for LinkQueued {}
+
 /// The request with which a client opens a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkHandshake {
@@ -147,6 +168,8 @@ pub struct LinkHandshake {
     pub local_port: u16,
     /// `true` if the client uses TLS.
     pub encrypted: bool,
+    /// Size of the session's messages that wait for its worker.
+    pub queued: LinkQueued,
 }
 
 /// The reason for the end of a session, in the words of Engine.IO.

@@ -223,11 +223,12 @@ impl Applications {
         match call {
             Call::Report(session, LinkReport::Opened(app, handshake)) => {
                 let app = usize::from(app.0);
+                let queued = handshake.queued.0.clone();
                 if app >= self.applications.len() {
                     return self.outbox.push(0, LinkEntry::Refuse(session, Box::new(headers::refusal(None))));
                 }
                 let handshake = self.sessions.open(session, app, &handshake);
-                self.applications[app].handle_request(id_of(session), handshake, now);
+                self.applications[app].handle_request(id_of(session), handshake, queued, now);
                 self.act(app, now);
             }
             Call::Report(session, report) => {

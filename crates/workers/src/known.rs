@@ -293,7 +293,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stentor_ports::LinkSocket;
+    use stentor_ports::{LinkQueued, LinkSocket};
 
     fn pairs(pairs: &[(&str, &str)]) -> LinkHeaders {
         pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
@@ -326,6 +326,7 @@ mod tests {
 
     const COMMON: &str = r#"{"sid":"s","protocol":4,"method":"GET","url":"/socket.io/?EIO=4&a=1&a=2","httpVersion":"1.1","headers":{"cookie":"c=1; d=\"2\"","host":"a","x-a":"1, 2"},"query":{"EIO":"4","a":["1","2","3"]},"address":"127.0.0.1","port":5000,"localAddress":"::1","localPort":8000,"encrypted":false,"#;
 
+            queued: LinkQueued::default(),
     #[test]
     fn a_worker_learns_the_request_as_node_has_it() {
         let mut sessions = Sessions::default();

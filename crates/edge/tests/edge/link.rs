@@ -6,13 +6,14 @@ use crate::harness::io::{body, post};
 use crate::harness::{HOUR, Io, Packet, Server, TRANSPORTS, UPGRADE, VERSIONS, Way, Ws, request, until};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_edge::{LinkRoutes, Options};
 use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
-    Busy, LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry,
-    LinkHandshake, LinkMessage, LinkMessages, LinkParser, LinkRefusal, LinkReport, LinkSelect, LinkSession,
-    LinkSocket,
+    Busy, Charge, Class, Ledger, LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason,
+    LinkDescription, LinkEntry, LinkHandshake, LinkMessage, LinkMessages, LinkParser, LinkRefusal,
+    LinkReport, LinkSelect, LinkSession, LinkSocket,
 };
 use stentor_wire::engineio::Version;
 
@@ -600,6 +601,34 @@ fn a_client_without_heartbeat_is_reported() {
     let (mut io, session) = stage.open(Version::V4, Way::Socket);
     io.ignore_pings();
     stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
+}
+
+/// The messages that wait for its worker count for the client.
+#[test]
+fn a_client_whose_messages_wait_is_closed_while_memory_is_short() {
+    const BUDGET: usize = 16 << 20;
+    let ledger = Arc::new(Ledger::new(BUDGET));
+    let shared = ledger.clone();
+    let stage = Stage::with(1, |options| {
+        options.limits.memory_bytes_max = BUDGET;
+        options.ledger = Some(shared);
+    });
+    let open = || {
+        let mut http = stage.server.http();
+        http.send(request("GET", &format!("{PATH}?EIO=4&transport=polling"), ""));
+        let (session, handshake) = stage.opened();
+        stage.entries([LinkEntry::Accept(session, Box::default())]);
+        assert_eq!(http.response().status, 200);
+        (http, session, handshake.queued)
+    };
+    let ((_, modest, few), (_, greedy, many)) = (open(), open());
+    few.0.store(1_000, Ordering::Relaxed);
+    many.0.store(BUDGET, Ordering::Relaxed);
+    let waiting = Charge::of(ledger, Class::Link, BUDGET + 1);
+    stage.expect(greedy, LinkReport::Closed { reason: LinkCloseReason::ForcedClose, description: None });
+    drop(waiting);
+    stage.entries([LinkEntry::Describe { session: modest, request: 1 }]);
+    assert!(matches!(stage.report(modest), LinkReport::Described(_)));
 }
 
 /// The worker's answer to the POST comes when its connection has gone.

@@ -2,7 +2,7 @@
 
 use super::{Action, Application, Closing, Worker};
 use crate::entry::ServerEntry;
-use crate::session::{Owner, Place, SessionId, State, weight};
+use crate::session::{Owner, Place, SessionId, State};
 use crate::value::Handle;
 use std::time::Instant;
 
@@ -170,9 +170,7 @@ impl Application {
         let Some(worker) = self.workers.get_mut(&link) else { return };
         while !session.queue.is_empty() && worker.link.has_room() {
             let messages = session.queue.pop_front().unwrap_or_default();
-            let bytes = weight(&messages);
-            session.queued_bytes -= bytes;
-            self.held.queued_bytes -= bytes;
+            self.held.queued_bytes -= session.discount_queued(&messages);
             worker.link.write(&ServerEntry::Message { handle, messages });
         }
         if !session.queue.is_empty() {

@@ -25,7 +25,7 @@ impl Held {
 
     /// Subtracts a session that is removed.
     pub(super) fn forget(&mut self, session: &Session) {
-        self.queued_bytes -= session.queued_bytes;
+        self.queued_bytes -= session.forget_queued();
         self.handshake_bytes -= session.handshake.as_ref().map_or(0, |handshake| handshake.as_str().len());
     }
 }

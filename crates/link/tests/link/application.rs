@@ -9,8 +9,8 @@ use smallvec::smallvec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Link, Message, Namespace,
-    Received, ServerEntry, SessionId, Transmit, WorkerEntry,
+    Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Link, Message,
+    Namespace, QueuedBytes, Received, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 
 const SEEDS: u64 = 2_000;
@@ -92,7 +92,7 @@ impl World {
                 self.next_client += 1;
                 self.clients.insert(id, Client::default());
                 let handshake = json(&format!(r#"{{"sid":{id}}}"#));
-                self.app.handle_request(SessionId(id), handshake, self.now);
+                self.app.handle_request(SessionId(id), handshake, QueuedBytes::default(), self.now);
             }
             4..18 => {
                 for _ in 0..self.rng.u8(1..10) {

@@ -7,8 +7,8 @@ use smallvec::smallvec;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, ApplicationOptions, Entry, FrameError, Handle, Hello, Namespace, Received,
-    ServerEntry, SessionId, WorkerEntry, Writer,
+    Action, Application, ApplicationOptions, Entry, FrameError, Handle, Hello, Namespace, QueuedBytes,
+    Received, ServerEntry, SessionId, WorkerEntry, Writer,
 };
 
 /// Entries that can be read can be written, and then read the same.
@@ -106,7 +106,7 @@ fn workers_that_write_random_entries_do_no_harm() {
                 0 => {
                     last += 1;
                     requested.insert(last);
-                    app.handle_request(SessionId(last), json("{}"), now);
+                    app.handle_request(SessionId(last), json("{}"), QueuedBytes::default(), now);
                 }
                 1 => app.handle_message(SessionId(rng.u64(..=last)), smallvec![text("2")], now),
                 2 if rng.bool() => {

@@ -3,10 +3,11 @@
 use crate::{hello_frame, json, name, names, text};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_link::{
     Action, Application, ApplicationOptions, Code, Entry, Exchange, Handle, Hello, LinkOptions, Message,
-    Namespace, Received, ServerEntry, SessionId, Transmit, WorkerEntry,
+    Namespace, QueuedBytes, Received, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 
 /// An application and its workers, by link. A worker acknowledges at once.
@@ -35,7 +36,7 @@ impl Rig {
     }
 
     fn request(&mut self, id: u64) -> String {
-        self.app.handle_request(SessionId(id), json("{}"), self.now);
+        self.app.handle_request(SessionId(id), json("{}"), QueuedBytes::default(), self.now);
         self.actions()
     }
 
@@ -43,6 +44,14 @@ impl Rig {
         self.app.handle_message(SessionId(id), smallvec![text(content)], self.now);
         self.actions()
     }
+    /// Opens a session. The bytes of its messages that wait.
+    fn request_counted(&mut self, id: u64) -> QueuedBytes {
+        let queued = QueuedBytes::default();
+        self.app.handle_request(SessionId(id), json("{}"), queued.clone(), self.now);
+        self.actions();
+        queued
+    }
+
 
     /// The actions so far: `Accept 1`.
     fn actions(&mut self) -> String {
@@ -281,6 +290,55 @@ fn a_client_is_paused_at_the_bound_of_its_queue() {
 fn a_released_session_moves_with_its_messages() {
     let mut rig = Rig::new(ApplicationOptions::default());
     let a = rig.start("a");
+/// The core of a client knows how much the client's messages hold, so that it ends this client first while memory is short.
+#[test]
+fn the_bytes_that_wait_are_counted_for_their_client() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    let queued: Vec<QueuedBytes> = (1..=2).map(|id| rig.request_counted(id)).collect();
+    let bytes = || queued.iter().map(|bytes| bytes.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    rig.received(a);
+    let large = Message::Text(vec![b'.'; 300_000].into());
+    rig.app.handle_message(SessionId(1), smallvec![large], rig.now);
+    assert_eq!(bytes(), [0, 0], "the window is open");
+    rig.message(1, "0123456789");
+    rig.message(1, "0123456789");
+    rig.message(2, "0123456789");
+    assert_eq!(bytes(), [148, 74]);
+    rig.received(a);
+    rig.worker_writes(a, WorkerEntry::Nop {});
+    assert_eq!(bytes(), [0, 0]);
+    // A session that has ended holds nothing.
+    rig.app.handle_disconnect(a, rig.now);
+    rig.message(2, "0123456789");
+    assert_eq!(bytes(), [0, 74]);
+    rig.app.handle_closed(SessionId(2), name("transport close"), None, rig.now);
+    assert_eq!(bytes(), [0, 0]);
+}
+
+#[test]
+fn clients_are_paused_at_the_bound_of_all_queues() {
+    let options = ApplicationOptions { total_queue_bytes: 140, ..ApplicationOptions::default() };
+    let mut rig = Rig::new(options);
+    let a = rig.start("a");
+    rig.request(1);
+    rig.request(2);
+    rig.received(a);
+    rig.app.handle_disconnect(a, rig.now);
+    assert_eq!([rig.message(1, "0123456789"), rig.message(2, "0123456789")], ["", "Pause 2"]);
+    assert_eq!(rig.message(1, "0123456789"), "Pause 1");
+    // A client whose messages needn't wait isn't paused.
+    let b = rig.start("b");
+    rig.advance(Duration::from_millis(200));
+    rig.request(3);
+    assert_eq!(rig.message(3, "0123456789"), "");
+    for (id, handle) in [(1, 1), (2, 2)] {
+        rig.app.handle_description(SessionId(id), Handle(handle), json("{}"), rig.now);
+        assert_eq!(rig.actions(), format!("Continue {id}"));
+    }
+    assert_eq!((rig.received(b).matches("MESSAGE").count(), rig.app.queued_bytes()), (4, 0));
+}
+
     rig.request(1);
     rig.request(2);
     rig.received(a);

@@ -218,6 +218,11 @@ pub trait Client {
         0
     }
 
+    /// Size of the client's messages that another part of the process holds and charges, in bytes.
+    fn queued_bytes(&self) -> usize {
+        0
+    }
+
     /// The close code and reason of a client that has ended. `None` if its protocol has none.
     fn closed(&self) -> Option<(u16, &str)> {
         None

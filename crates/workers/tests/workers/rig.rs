@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use stentor_link::{Entry, Exchange, Json, Message, Received, ServerEntry, WorkerEntry, Writer};
 use stentor_ports::fake::{Call, Node};
 use stentor_ports::{
-    Busy, Ledger, LinkApp, LinkCloseReason, LinkEntry, LinkHandshake, LinkInbox, LinkMessage, LinkReport,
-    LinkSession, LinkSink, LinkSocket,
+    Busy, Ledger, LinkApp, LinkCloseReason, LinkEntry, LinkHandshake, LinkInbox, LinkMessage, LinkQueued,
+    LinkReport, LinkSession, LinkSink, LinkSocket,
 };
 use stentor_wire::ws::{self, Event, Opcode, Role};
 use stentor_workers::{AppOptions, LinkRequest, Token, Workers};
@@ -112,6 +112,14 @@ impl Rig {
         self.report(session, LinkReport::Opened(LinkApp(0), Box::new(handshake())));
     }
 
+    /// Opens a session. The size of its messages that wait.
+    pub(crate) fn open_counted(&self, session: u64) -> LinkQueued {
+        let handshake = handshake();
+        let queued = handshake.queued.clone();
+        self.report(session, LinkReport::Opened(LinkApp(0), Box::new(handshake)));
+        queued
+    }
+
     pub(crate) fn say(&self, session: u64, text: &str) {
         let message = LinkMessage::Text(Bytes::copy_from_slice(text.as_bytes()));
         self.report(session, LinkReport::Messages([message].into_iter().collect()));
@@ -179,6 +187,7 @@ fn handshake() -> LinkHandshake {
         local_address: "127.0.0.1".into(),
         local_port: 2,
         encrypted: false,
+        queued: LinkQueued::default(),
     }
 }
 

@@ -199,6 +199,22 @@ async fn workers_learn_what_others_have_changed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn messages_that_wait_count_for_their_client_and_in_the_ledger() {
+    let mut rig = Rig::new();
+    let (mut worker, _) = rig.start("a").await;
+    let queued = rig.open_counted(1);
+    rig.core().await;
+    worker.write(&[WorkerEntry::Bye { bye: json(r#"{"mode":"handover"}"#) }]).await;
+    while worker.entry().await != (ServerEntry::Drained {}) {}
+    let before = rig.held_bytes();
+    rig.say(1, &"x".repeat(100_000));
+    assert_eq!(rig.core().await, (0, LinkEntry::Pause(ONE)));
+    assert!(queued.bytes() >= 100_000 && rig.held_bytes() >= before + 100_000);
+    rig.close(1);
+    worker.write_handled(&[]).await;
+    assert_eq!(queued.bytes(), 0);
+}
+
 async fn a_worker_waits_for_a_core_that_is_behind() {
     let mut rig = Rig::new();
     let (mut worker, link) = rig.start("a").await;

@@ -70,6 +70,10 @@ impl client::Client for Client {
         self.socketio().map_or(of_link, SocketIo::held_bytes)
     }
 
+    fn queued_bytes(&self) -> usize {
+        self.link().map_or(0, Link::queued_bytes)
+    }
+
     fn forget_connection(&mut self, conn: ConnId) {
         self.probe.take_if(|probe| probe.conn == conn);
     }
@@ -185,10 +189,6 @@ impl client::Client for Client {
                 return self.end(ex, End::Because(Disconnect::MessageTimeout));
             }
         }
-        if now.is_before(self.state.due_at) {
-            return;
-        }
-        if self.link().is_some_and(Link::is_asking) {
         if let Some(link) = self.link_mut() {
             if status.paused_by_server || link.waits() {
                 link.extend_unit(now.after(message_timeout));
@@ -196,6 +196,10 @@ impl client::Client for Client {
                 return self.end(ex, End::Because(Disconnect::MessageTimeout));
             }
         }
+        if now.is_before(self.state.due_at) {
+            return;
+        }
+        if self.link().is_some_and(Link::is_asking) {
             // The request that waits has a timeout of its own.
             self.state.due_at = now.after(ex.options().limits.request_timeout);
             return;

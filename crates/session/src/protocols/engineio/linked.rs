@@ -12,7 +12,7 @@ use crate::identity::{End, Owner, Service, Sid};
 use crate::model::Disconnect;
 use crate::ports::{
     Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkDescription, LinkHandshake, LinkHeaders,
-    LinkMessages, LinkRefusal, LinkReport,
+    LinkMessages, LinkQueued, LinkRefusal, LinkReport,
 };
 use crate::protocols::client::{ActiveTransport, Client as _};
 use crate::protocols::clients::Clients as AllClients;
@@ -65,6 +65,7 @@ fn open(
         return unavailable;
     }
     let request = describe(cx, &query, &sid.to_string());
+    let queued = request.queued.clone();
     let Some(session) = cx.ex.link.as_mut().map(|link| link.draw()) else {
         return cx.unavailable("1", &[], "there is no application link");
     };
@@ -72,7 +73,7 @@ fn open(
     client.endpoint = Endpoint::Link(app);
     client.base64 = query.base64;
     client.application =
-        ApplicationProtocol::Link(Box::new(Link::new(session, app, cx.conn, identity.clone())));
+        ApplicationProtocol::Link(Box::new(Link::new(session, app, cx.conn, identity.clone(), queued)));
     // The wait for the worker has a timeout of its own.
     client.state.due_at = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
     let id = clients.insert(client).state.id;
@@ -114,6 +115,7 @@ fn describe(cx: &RequestContext<'_>, query: &Query<'_>, sid: &str) -> LinkHandsh
         local_address: Box::default(),
         local_port: 0,
         encrypted: cx.client.is_secure,
+        queued: LinkQueued::default(),
     }
 }
 
@@ -128,14 +130,14 @@ fn answer(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -
             client.remove(cx.ex);
             write_refusal(cx, &refusal)
         }
-        Answer::Asked(_) | Answer::Begun => {
-            client.end(cx.ex, End::Because(Disconnect::Overloaded));
         Answer::Denied(denial) => {
             client.application = ApplicationProtocol::None;
             client.state.ended = true;
             client.remove(cx.ex);
             refuse_denied(cx, &denial)
         }
+        Answer::Asked(_) | Answer::Begun => {
+            client.end(cx.ex, End::Because(Disconnect::Overloaded));
             cx.unavailable("1", &[], "the application didn't answer")
         }
     }
@@ -254,8 +256,6 @@ impl Client {
         let (id, source) = (self.state.id, self.state.source);
         let Some(link) = self.link_mut() else { return };
         let Answer::Asked(conn) = link.answer else { return };
-        link.owner = owner;
-        link.input.unit.parser = acceptance.parser;
         let identity = link.identity.take();
         // The worker may have taken long.
         if let Err(denial) = ex.check_again(source, identity.as_deref()) {
@@ -263,6 +263,8 @@ impl Client {
             link.report_end(ex, LinkCloseReason::ForcedClose);
             return ex.push(Effect::Connection(conn, ToConnection::Admit(Connect::Accept)));
         }
+        link.owner = owner;
+        link.input.unit.parser = acceptance.parser;
         link.headers = Arc::new(
             valid_headers(&acceptance.all).map(|(name, value)| (name.into(), value.into())).collect(),
         );

@@ -27,7 +27,7 @@ use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::ports::{
-    Denial, Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages,
+    Denial, Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages, LinkQueued,
     LinkRefusal, LinkReport, LinkSession,
 };
 use std::sync::Arc;
@@ -87,6 +87,8 @@ pub(crate) struct Output {
 pub(crate) struct Link {
     pub(crate) session: LinkSession,
     pub(crate) app: LinkApp,
+    /// Size of the messages that the link holds for the worker.
+    queued: LinkQueued,
     /// The client's session in the hub. `None` before the worker has accepted the client.
     pub(crate) hub_session: Option<SessionId>,
     /// The number of the worker's link.
@@ -107,10 +109,12 @@ impl Link {
         app: LinkApp,
         conn: ConnId,
         identity: Option<Arc<Identity>>,
+        queued: LinkQueued,
     ) -> Self {
         Self {
             session,
             app,
+            queued,
             hub_session: None,
             owner: 0,
             answer: Answer::Asked(conn),
@@ -132,21 +136,17 @@ impl Link {
         self.input.waits.is_some()
     }
 
+    /// Size of the messages that the link holds for the worker, in bytes. The link charges them.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued.bytes()
+    }
+
     /// Size of the messages that wait for the link, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         let refused = self.input.refused.iter().flatten();
         self.input.unit.bytes() + refused.map(|message| message.data().len()).sum::<usize>()
     }
 
-    /// Handles a message of the client. If the worker or the link takes no further one, the connection then waits.
-    pub(crate) fn handle_message(
-        &mut self,
-        ex: &mut Executor,
-        conn: ConnId,
-        client: ClientId,
-        data: Data<'_>,
-    ) -> Flow {
-        self.input.waits = None;
     /// The deadline of a unit whose attachments are missing.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         self.input.unit_until
@@ -162,6 +162,15 @@ impl Link {
         self.input.unit_until = self.input.unit_until.map(|_| until);
     }
 
+    /// Handles a message of the client. If the worker or the link takes no further one, the connection then waits.
+    pub(crate) fn handle_message(
+        &mut self,
+        ex: &mut Executor,
+        conn: ConnId,
+        client: ClientId,
+        data: Data<'_>,
+    ) -> Flow {
+        self.input.waits = None;
         let limits = (ex.options().limits.message_bytes_max, ex.options().engine.attachments_max);
         match self.input.unit.push(data, limits) {
             Ok(None) => {
@@ -170,6 +179,7 @@ impl Link {
                 self.input.unit_until.get_or_insert(ex.millis().after(message_timeout));
             }
             Ok(Some(unit)) => {
+                self.input.unit_until = None;
                 self.input.is_unconfirmed = true;
                 self.pass(ex, client, unit);
             }
@@ -179,7 +189,6 @@ impl Link {
                 return Flow::Stop;
             }
         }
-                self.input.unit_until = None;
         if self.input.is_paused || self.input.refused.is_some() {
             self.wait(ex, conn, client, Wait::Paused);
         }

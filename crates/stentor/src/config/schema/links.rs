@@ -44,6 +44,9 @@ section! {
         /// Size of a client's messages that wait for its worker (`stentor_link_queued_bytes`). The server then stops reading from the client.
         queue_bytes_max: Bytes => link.application.queue_bytes, in Bytes(0)..=Bytes::mib(1024), [restart];
         /// Bytes that a worker may leave unacknowledged before clients' messages wait (`stentor_link_unacknowledged_bytes`).
+        /// Size of all clients' messages that wait for the application's workers. Above it, the server stops reading from each client that
+        /// has any waiting.
+        total_queue_bytes_max: Bytes => link.application.total_queue_bytes, in Bytes(0)..=Bytes::mib(65_536), [restart];
         window_bytes: Bytes => link.application.link.window_bytes, in Bytes::kib(1)..=Bytes::mib(4), [restart];
         /// The fate of messages that a crashed worker hasn't acknowledged, if the worker chooses none itself.
         on_crash: OnCrash => link.application.on_crash, [restart];
