@@ -11,6 +11,7 @@
 //! a worker's handle names one session at most.
 
 mod assignment;
+mod ends;
 mod holdings;
 
 pub use holdings::Stats;
@@ -40,9 +41,9 @@ pub struct ApplicationOptions {
     pub requests_max: usize,
     /// Stentor stops reading from a client when more bytes wait for its worker.
     pub queue_bytes: usize,
-    /// Policy of workers whose HELLO has none.
     /// When more bytes of all clients wait for workers, Stentor stops reading from each client that has any waiting.
     pub total_queue_bytes: usize,
+    /// Policy of workers whose HELLO has none.
     pub on_crash: OnCrash,
 }
 
@@ -54,8 +55,8 @@ impl Default for ApplicationOptions {
             workers_max: 64,
             requests_max: 1_000,
             queue_bytes: 64 << 10,
-            on_crash: OnCrash::default(),
             total_queue_bytes: 64 << 20,
+            on_crash: OnCrash::default(),
         }
     }
 }
@@ -125,8 +126,8 @@ pub struct Application {
     /// The last number of workers that was sent.
     peers: u16,
     actions: VecDeque<Action>,
-    /// Requests that wait for a worker's answer, by the end of their time.
-    asking: BTreeMap<Place, SessionId>,
+    /// Sessions whose worker has to answer, by the end of its time: requests, and sessions that move.
+    answering: BTreeMap<Place, SessionId>,
     held: Held,
     stats: Stats,
     /// Links that have ended: number, name of the worker, and how.
@@ -149,7 +150,7 @@ impl Application {
             is_stopped: false,
             peers: 0,
             actions: VecDeque::new(),
-            asking: BTreeMap::new(),
+            answering: BTreeMap::new(),
             held: Held::default(),
             stats: Stats::default(),
             ended: VecDeque::new(),
@@ -338,19 +339,17 @@ impl Application {
         {
             self.close(id, Closing::NoWorker);
         }
-        while let Some((place, &id)) = self.asking.first_key_value()
+        while let Some((place, &id)) = self.answering.first_key_value()
             && place.0 <= now
         {
-            let reason = "transport close".into();
-            self.write(id, |handle| ServerEntry::Closed { handle, reason, description: None }, now);
-            self.close(id, Closing::NoWorker);
+            self.take_back(id, now);
         }
     }
 
     /// When [`Self::handle_timeout`] or [`Self::poll_transmit`] has something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let links = self.workers.values().filter_map(|worker| worker.link.poll_timeout());
-        let places = [self.line.keys().next(), self.asking.keys().next()];
+        let places = [self.line.keys().next(), self.answering.keys().next()];
         links.chain(places.into_iter().flatten().map(|place| place.0)).min()
     }
 
@@ -400,7 +399,7 @@ impl Application {
 
     /// A session has changed its transport.
     pub fn handle_upgrade(&mut self, id: SessionId, transport: Name, now: Instant) {
-        let is_known = |session: &Session| matches!(session.state, State::Open(_) | State::Moving(_));
+        let is_known = |session: &Session| matches!(session.state, State::Open(_) | State::Moving(..));
         if self.sessions.get(&id).is_some_and(is_known) {
             self.write(id, |handle| ServerEntry::Upgrade { handle, transport }, now);
         }
@@ -461,7 +460,8 @@ impl Application {
     pub fn release(&mut self, id: SessionId, now: Instant) -> bool {
         let Some(session) = self.sessions.get(&id) else { return false };
         let State::Open(owner) = session.state else { return false };
-        self.set_state(id, State::Moving(owner));
+        let place = self.place_after(now, self.options.link.worker_timeout);
+        self.set_state(id, State::Moving(owner, place));
         self.write_to(owner.link, &ServerEntry::Release { handle: owner.handle });
         self.settle(now);
         true
@@ -544,46 +544,12 @@ impl Application {
                 self.actions.push_back(Action::Refuse(id, Some(response)));
             }
             (E::Accept { .. } | E::Refuse { .. }, _) => {}
-            (E::Released { namespace: Namespace::END, .. }, State::Moving(_)) => {
+            (E::Released { namespace: Namespace::END, .. }, State::Moving(..)) => {
                 self.stats.sessions_moved += 1;
                 self.wait(id, now);
             }
             (E::Released { namespace: Namespace::END, .. }, _) => {}
             (entry, _) => self.actions.push_back(Action::Session(link, id, entry)),
-        }
-    }
-
-    /// Takes a link's sessions from it, with the messages that its worker hasn't acknowledged.
-    fn handle_end(&mut self, number: u32, end: End, now: Instant) {
-        let Some(worker) = self.workers.get_mut(&number) else { return };
-        let mut aftermath = worker.link.aftermath();
-        let sessions = worker.sessions.clone();
-        worker.blocked.clear();
-        let confirms = std::mem::take(&mut worker.confirms);
-        self.actions.extend(confirms.into_iter().map(|(_, id)| Action::Handled(id)));
-        if end == End::Stopped {
-            self.is_stopped = self.workers.values().all(|worker| worker.link.is_ended());
-            sessions.into_values().for_each(|id| self.close(id, Closing::Stopped));
-            return;
-        }
-        self.stats.messages_dropped += aftermath.dropped.len() as u64;
-        self.stats.messages_redelivered += aftermath.redelivered.len() as u64;
-        for handle in aftermath.closed {
-            if let Some(id) = sessions.get(&handle) {
-                self.close(*id, Closing::Crashed);
-            }
-        }
-        // The last message first, so that the first one becomes the first of its queue.
-        while let Some((handle, messages)) = aftermath.redelivered.pop() {
-            if let Some(session) = sessions.get(&handle).and_then(|id| self.sessions.get_mut(id)) {
-                self.held.queued_bytes += session.count_queued(&messages);
-                session.queue.push_front(messages);
-            }
-        }
-        for id in sessions.into_values() {
-            if self.sessions.contains_key(&id) {
-                self.wait(id, now);
-            }
         }
     }
 }

@@ -458,13 +458,23 @@ impl Link {
 
     /// The messages that the worker of an ended link hasn't acknowledged, in order, for its policy.
     pub fn aftermath(&mut self) -> Aftermath {
-        let mut messages = Vec::new();
+        self.aftermath_where(|_| true)
+    }
+
+    /// Like [`Self::aftermath`], for the messages of one session.
+    pub fn aftermath_of(&mut self, session: Handle) -> Aftermath {
+        self.aftermath_where(|handle| handle == session)
+    }
+
+    fn aftermath_where(&mut self, concerns: impl Fn(Handle) -> bool) -> Aftermath {
+        let (mut messages, mut aftermath) = (Vec::new(), Aftermath::default());
         for entry in self.exchange.kept_entries() {
-            if let ServerEntry::Message { handle, messages: unit } = entry {
+            if let ServerEntry::Message { handle, messages: unit } = entry
+                && concerns(handle)
+            {
                 messages.push((handle, unit));
             }
         }
-        let mut aftermath = Aftermath::default();
         match self.on_crash() {
             OnCrash::Disconnect => {
                 aftermath.closed = messages.into_iter().map(|(handle, _)| handle).collect();

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! An asking session whose link ends is held again, and one that isn't answered within `grace` is refused. A resuming or moving one
-//! waits.
+//! waits. A moving one whose worker doesn't give it back within `worker_timeout` waits, too, as if the worker had crashed.
 
 use crate::value::{Handle, Json, Messages};
 use std::collections::VecDeque;
@@ -45,8 +45,8 @@ pub(crate) enum State {
     Asking(Owner, Place),
     /// The worker receives the client's messages.
     Open(Owner),
-    /// The worker was asked to give the session back.
-    Moving(Owner),
+    /// The worker was asked to give the session back, at the latest at the time of its place.
+    Moving(Owner, Place),
     /// The worker gets the session when its description has arrived.
     Resuming(Owner),
     /// The session waits for a worker.
@@ -56,7 +56,7 @@ pub(crate) enum State {
 impl State {
     pub(crate) fn owner(self) -> Option<Owner> {
         match self {
-            Self::Asking(owner, _) | Self::Open(owner) | Self::Moving(owner) | Self::Resuming(owner) => {
+            Self::Asking(owner, _) | Self::Open(owner) | Self::Moving(owner, _) | Self::Resuming(owner) => {
                 Some(owner)
             }
             Self::Held(_) | Self::Waiting(_) => None,
@@ -71,6 +71,14 @@ impl State {
         }
     }
 
+    /// The end of the time in which the worker has to answer.
+    pub(crate) fn answer_by(self) -> Option<Place> {
+        match self {
+            Self::Asking(_, place) | Self::Moving(_, place) => Some(place),
+            _ => None,
+        }
+    }
+
     /// `true` while the client's request isn't answered.
     pub(crate) fn is_request(self) -> bool {
         matches!(self, Self::Held(_) | Self::Asking(..))
@@ -80,6 +88,9 @@ impl State {
 /// Bytes that a waiting message needs beside its content.
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
 
+/// Size of a session's messages that wait for its worker, in bytes. The caller reads it from any thread.
+pub type QueuedBytes = Arc<AtomicUsize>;
+
 /// Bytes that messages which wait together need.
 fn weight(messages: &Messages) -> usize {
     MESSAGE_OVERHEAD_BYTES + messages.iter().map(|message| message.data().len()).sum::<usize>()
@@ -88,9 +99,6 @@ fn weight(messages: &Messages) -> usize {
 /// A session.
 pub(crate) struct Session {
     pub(crate) state: State,
-/// Size of a session's messages that wait for its worker, in bytes. The caller reads it from any thread.
-pub type QueuedBytes = Arc<AtomicUsize>;
-
     /// The client's request, until it is answered.
     pub(crate) handshake: Option<Json>,
     /// Messages that wait for the worker.
@@ -117,7 +125,6 @@ impl Session {
             is_confirming: false,
         }
     }
-}
 
     /// Weight of the queue.
     pub(crate) fn queued_bytes(&self) -> usize {
@@ -142,3 +149,4 @@ impl Session {
         self.queued.fetch_sub(bytes, Ordering::Relaxed);
         bytes
     }
+}

@@ -4,7 +4,7 @@ use super::{Action, Application, Closing, Worker};
 use crate::entry::ServerEntry;
 use crate::session::{Owner, Place, SessionId, State};
 use crate::value::Handle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Maximum number of sessions of a link that wait for their description. RESUME isn't held back by the window, and has the data of
 /// a session's sockets.
@@ -12,8 +12,12 @@ const RESUMING_MAX: usize = 64;
 
 impl Application {
     pub(super) fn new_place(&mut self, now: Instant) -> Place {
+        self.place_after(now, self.options.grace)
+    }
+
+    pub(super) fn place_after(&mut self, now: Instant, time: Duration) -> Place {
         self.next_place += 1;
-        (now + self.options.grace, self.next_place)
+        (now + time, self.next_place)
     }
 
     /// Changes a session's state, with the indexes that follow from it.
@@ -31,8 +35,8 @@ impl Application {
         if let Some(place) = state.place() {
             self.line.insert(place, id);
         }
-        if let State::Asking(_, place) = state {
-            self.asking.insert(place, id);
+        if let Some(place) = state.answer_by() {
+            self.answering.insert(place, id);
         }
         self.requests += usize::from(state.is_request());
     }
@@ -47,8 +51,8 @@ impl Application {
         if let Some(place) = state.place() {
             self.line.remove(&place);
         }
-        if let State::Asking(_, place) = state {
-            self.asking.remove(&place);
+        if let Some(place) = state.answer_by() {
+            self.answering.remove(&place);
         }
         self.requests -= usize::from(state.is_request());
     }

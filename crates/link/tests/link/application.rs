@@ -1,4 +1,4 @@
-//! Workers that crash, leave, lose their connection and return, and sessions that move between them, on virtual time, from seeds.
+//! Workers that crash, hang, leave, lose their connection and return, and sessions that move between them, on virtual time, from seeds.
 //!
 //! By policy, each message is handled exactly once, or the session is closed (`disconnect`); at least once, with no gap
 //! (`redeliver`); or at most once (`drop`); always in order. Planned changes lose and repeat nothing. `STENTOR_SEED=17` runs one seed.
@@ -9,7 +9,7 @@ use smallvec::smallvec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Link, Message,
+    Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Link, LinkOptions, Message,
     Namespace, QueuedBytes, Received, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 
@@ -40,6 +40,8 @@ struct Process {
     is_welcome: bool,
     /// `true` after BYE `done`.
     is_done: bool,
+    /// `true` if it handles and answers nothing any more, although its connection is open.
+    is_hung: bool,
 }
 
 struct World {
@@ -54,12 +56,15 @@ struct World {
     /// Descriptions that the data plane hasn't answered.
     descriptions: Vec<(SessionId, Handle)>,
     cut: u32,
+    hung: u32,
     resumed: u32,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
-        let options = ApplicationOptions { queue_bytes: 2_000, ..ApplicationOptions::default() };
+        // Longer than two steps take, and shorter than a run.
+        let link = LinkOptions { worker_timeout: Duration::from_millis(600), ..LinkOptions::default() };
+        let options = ApplicationOptions { queue_bytes: 2_000, link, ..ApplicationOptions::default() };
         Self {
             rng: fastrand::Rng::with_seed(seed),
             now: Instant::now(),
@@ -71,6 +76,7 @@ impl World {
             next_process: 1,
             descriptions: Vec::new(),
             cut: 0,
+            hung: 0,
             resumed: 0,
         }
     }
@@ -82,11 +88,13 @@ impl World {
     }
 
     fn any_process(&mut self) -> Option<usize> {
-        (!self.processes.is_empty()).then(|| self.rng.usize(..self.processes.len()))
+        let running = |at: &usize| !self.processes[*at].is_hung;
+        let all: Vec<usize> = (0..self.processes.len()).filter(running).collect();
+        self.rng.choice(all)
     }
 
     fn step(&mut self) {
-        match self.rng.u8(..32) {
+        match self.rng.u8(..33) {
             0..4 => {
                 let id = self.next_client;
                 self.next_client += 1;
@@ -143,7 +151,13 @@ impl World {
             23 => {
                 self.app.rebalance(self.now);
             }
-            24..26 => self.now += Duration::from_millis(self.rng.u64(..150)),
+            24 => {
+                if let Some(at) = self.any_process().filter(|_| self.rng.bool()) {
+                    self.processes[at].is_hung = true;
+                    self.hung += 1;
+                }
+            }
+            25..27 => self.now += Duration::from_millis(self.rng.u64(..150)),
             _ => self.now += Duration::from_millis(self.rng.u64(..10)),
         }
         self.pump(1);
@@ -163,6 +177,7 @@ impl World {
             inbox: VecDeque::new(),
             is_welcome: false,
             is_done: false,
+            is_hung: false,
         });
     }
 
@@ -235,9 +250,10 @@ impl World {
             for at in 0..self.processes.len() {
                 self.pump_process(at);
             }
-            // A process that has left exits when its BYE is acknowledged.
+            // A process that has left exits when its BYE is acknowledged. One that hangs is killed after its link has ended.
             let app = &self.app;
-            self.processes.retain(|process| !process.is_done || app.link(process.link).is_some());
+            self.processes
+                .retain(|process| !(process.is_done || process.is_hung) || app.link(process.link).is_some());
         }
     }
 
@@ -246,9 +262,13 @@ impl World {
         while let Some(transmit) = self.app.poll_transmit(link, self.now) {
             match transmit {
                 Transmit::Frame(frame) => self.processes[at].inbox.push_back(frame.to_bytes()),
+                Transmit::Ping if self.processes[at].is_hung => {}
                 Transmit::Ping => self.app.handle_pong(link, self.now),
                 Transmit::Close => {}
             }
+        }
+        if self.processes[at].is_hung {
+            return;
         }
         for _ in 0..self.rng.u8(..4) {
             let Some(frame) = self.processes[at].inbox.pop_front() else { break };
@@ -297,6 +317,10 @@ impl World {
                 }
                 ServerEntry::Message { handle, messages } => {
                     let id = process.sessions[&handle];
+                    if self.app.owner_of(SessionId(id)) != Some((process.link, handle)) {
+                        // The session was taken from a worker that is slow to give it back.
+                        continue;
+                    }
                     let Some(client) = self.clients.get_mut(&id) else { continue };
                     let (number, last) = (number_in(&messages[0]), client.handled);
                     match self.policy {
@@ -326,13 +350,13 @@ impl World {
     }
 }
 
-fn run(seed: u64) -> (u32, u32) {
+fn run(seed: u64) -> [u32; 3] {
     let mut world = World::new(seed);
     for _ in 0..STEPS {
         world.step();
     }
     world.start();
-    for _ in 0..40 {
+    for _ in 0..60 {
         world.now += Duration::from_millis(30);
         world.pump(2);
     }
@@ -358,7 +382,7 @@ fn run(seed: u64) -> (u32, u32) {
     }
     let unacknowledged: usize = world.app.links().map(Link::unacknowledged_bytes).sum();
     assert_eq!(world.app.held_bytes(), unacknowledged);
-    (world.cut, world.resumed)
+    [world.cut, world.hung, world.resumed]
 }
 
 #[test]
@@ -368,15 +392,17 @@ fn sessions_survive_their_workers() {
         Some(seed) => seed..seed + 1,
         None => 0..number("STENTOR_SEEDS").unwrap_or(SEEDS),
     };
-    let (mut cut, mut resumed) = (0, 0);
+    let mut counts = [0; 3];
     for seed in seeds.clone() {
         let result = std::panic::catch_unwind(|| run(seed));
-        let counts = result.unwrap_or_else(|panic| {
+        let found = result.unwrap_or_else(|panic| {
             println!("replay with STENTOR_SEED={seed}");
             std::panic::resume_unwind(panic)
         });
-        (cut, resumed) = (cut + counts.0, resumed + counts.1);
+        counts = std::array::from_fn(|n| counts[n] + found[n]);
     }
     let is_many = seeds.end - seeds.start >= 100;
-    assert!(!is_many || cut > 100 && resumed > 1_000, "{cut} cut connections, {resumed} resumed sessions");
+    let [cut, hung, resumed] = counts;
+    let is_varied = cut > 100 && hung > 100 && resumed > 1_000;
+    assert!(!is_many || is_varied, "{cut} cut connections, {hung} hung workers, {resumed} resumed sessions");
 }

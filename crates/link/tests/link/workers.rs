@@ -23,7 +23,11 @@ impl Rig {
     }
 
     fn start(&mut self, instance: &str) -> u32 {
-        let hello = Hello::read(hello_frame(instance, (None, 0), "disconnect")).unwrap();
+        self.start_with(instance, "disconnect")
+    }
+
+    fn start_with(&mut self, instance: &str, on_crash: &str) -> u32 {
+        let hello = Hello::read(hello_frame(instance, (None, 0), on_crash)).unwrap();
         let link = self.app.handle_hello(hello, self.now).unwrap();
         self.workers.insert(link, Exchange::default());
         link
@@ -40,10 +44,6 @@ impl Rig {
         self.actions()
     }
 
-    fn message(&mut self, id: u64, content: &'static str) -> String {
-        self.app.handle_message(SessionId(id), smallvec![text(content)], self.now);
-        self.actions()
-    }
     /// Opens a session. The bytes of its messages that wait.
     fn request_counted(&mut self, id: u64) -> QueuedBytes {
         let queued = QueuedBytes::default();
@@ -52,6 +52,10 @@ impl Rig {
         queued
     }
 
+    fn message(&mut self, id: u64, content: &'static str) -> String {
+        self.app.handle_message(SessionId(id), smallvec![text(content)], self.now);
+        self.actions()
+    }
 
     /// The actions so far: `Accept 1`.
     fn actions(&mut self) -> String {
@@ -286,10 +290,6 @@ fn a_client_is_paused_at_the_bound_of_its_queue() {
     assert_eq!(rig.app.queued_bytes(), 0);
 }
 
-#[test]
-fn a_released_session_moves_with_its_messages() {
-    let mut rig = Rig::new(ApplicationOptions::default());
-    let a = rig.start("a");
 /// The core of a client knows how much the client's messages hold, so that it ends this client first while memory is short.
 #[test]
 fn the_bytes_that_wait_are_counted_for_their_client() {
@@ -339,6 +339,49 @@ fn clients_are_paused_at_the_bound_of_all_queues() {
     assert_eq!((rig.received(b).matches("MESSAGE").count(), rig.app.queued_bytes()), (4, 0));
 }
 
+/// The worker answers, but it doesn't give the session back.
+#[test]
+fn a_session_that_is_not_released_moves_as_after_a_crash() {
+    for (policy, expect) in [("disconnect", "Close 1 Crashed"), ("redeliver", "MESSAGE"), ("drop", "")] {
+        let mut rig = Rig::new(ApplicationOptions::default());
+        let a = rig.start_with("a", policy);
+        rig.request(1);
+        rig.request(2);
+        rig.message(1, "not acknowledged");
+        rig.received(a);
+        let b = rig.start_with("b", policy);
+        assert_eq!(rig.app.rebalance(rig.now), 1);
+        assert_eq!(rig.received(a), "PEERS 2, RELEASE 1");
+        for _ in 0..29 {
+            rig.app.handle_pong(a, rig.now);
+            rig.app.handle_pong(b, rig.now);
+            assert_eq!(rig.advance(Duration::from_secs(1)), "", "{policy}");
+        }
+        rig.app.handle_pong(a, rig.now);
+        rig.app.handle_pong(b, rig.now);
+        let actions = rig.advance(Duration::from_secs(1));
+        assert_eq!(rig.received(a), "CLOSED 1", "{policy}");
+        if policy == "disconnect" {
+            assert_eq!(actions, expect);
+        } else {
+            assert_eq!(actions, "Describe 1 as 1", "{policy}");
+            rig.app.handle_description(SessionId(1), Handle(1), json("{}"), rig.now);
+            assert_eq!(
+                rig.received(b),
+                format!("WELCOME, PEERS 2, RESUME 1, {expect} 1").replace(",  1", "")
+            );
+        }
+        // The worker's answer is late.
+        let released = WorkerEntry::Released { handle: Handle(1), namespace: Namespace::END, data: None };
+        assert_eq!(rig.worker_writes(a, released), "", "{policy}");
+        assert_eq!(rig.app.sessions_of(a), 1, "{policy}");
+    }
+}
+
+#[test]
+fn a_released_session_moves_with_its_messages() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
     rig.request(1);
     rig.request(2);
     rig.received(a);

@@ -35,7 +35,8 @@ section! {
         grace: Duration => link.application.grace, in s(0)..=HOUR, [restart];
         /// Time that a worker may take to restore a broken connection. After it, the worker's sessions go to other workers.
         rejoin: Duration => link.application.link.rejoin, in ms(0)..=s(60), [restart];
-        /// Time without a sign of life after which a worker has crashed.
+        /// Time without a sign of life after which a worker has crashed. A session that moves is taken from a worker that doesn't give it back
+        /// in this time.
         worker_timeout: Duration => link.application.link.worker_timeout, in ms(100)..=HOUR, [restart];
         /// Connected workers. Further ones are refused with `too_many_workers` (`stentor_link_workers_refused_total`).
         workers_max: usize => link.application.workers_max, in 1..=1_000, [restart];
@@ -43,10 +44,10 @@ section! {
         requests_max: usize => link.application.requests_max, in 1..=1_000_000, [restart];
         /// Size of a client's messages that wait for its worker (`stentor_link_queued_bytes`). The server then stops reading from the client.
         queue_bytes_max: Bytes => link.application.queue_bytes, in Bytes(0)..=Bytes::mib(1024), [restart];
-        /// Bytes that a worker may leave unacknowledged before clients' messages wait (`stentor_link_unacknowledged_bytes`).
         /// Size of all clients' messages that wait for the application's workers. Above it, the server stops reading from each client that
         /// has any waiting.
         total_queue_bytes_max: Bytes => link.application.total_queue_bytes, in Bytes(0)..=Bytes::mib(65_536), [restart];
+        /// Bytes that a worker may leave unacknowledged before clients' messages wait (`stentor_link_unacknowledged_bytes`).
         window_bytes: Bytes => link.application.link.window_bytes, in Bytes::kib(1)..=Bytes::mib(4), [restart];
         /// The fate of messages that a crashed worker hasn't acknowledged, if the worker chooses none itself.
         on_crash: OnCrash => link.application.on_crash, [restart];
