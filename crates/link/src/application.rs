@@ -93,6 +93,8 @@ pub enum Closing {
     Crashed,
     /// There was no worker for too long.
     NoWorker,
+    /// A worker has disconnected the session while it had no worker of its own.
+    Disconnected,
 }
 
 /// A link and the sessions of its worker.
@@ -178,6 +180,11 @@ impl Application {
         let state = self.sessions.get(&id)?.state;
         let owner = state.owner().filter(|_| !matches!(state, State::Resuming(_)))?;
         Some((owner.link, owner.handle))
+    }
+
+    /// The encoding of packets of the last worker.
+    pub fn parser(&self) -> Parser {
+        self.settings.as_ref().map_or(Parser::Json, |(_, parser)| *parser)
     }
 
     /// Number of sessions, including requests.

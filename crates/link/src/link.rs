@@ -469,10 +469,14 @@ impl Link {
     fn aftermath_where(&mut self, concerns: impl Fn(Handle) -> bool) -> Aftermath {
         let (mut messages, mut aftermath) = (Vec::new(), Aftermath::default());
         for entry in self.exchange.kept_entries() {
-            if let ServerEntry::Message { handle, messages: unit } = entry
-                && concerns(handle)
-            {
-                messages.push((handle, unit));
+            match entry {
+                ServerEntry::Message { handle, messages: unit } if concerns(handle) => {
+                    messages.push((handle, unit));
+                }
+                ServerEntry::Kick { closes: true, handles, .. } => {
+                    aftermath.disconnected.extend(handles.into_iter().filter(|handle| concerns(*handle)));
+                }
+                _ => {}
             }
         }
         match self.on_crash() {
@@ -497,4 +501,6 @@ pub struct Aftermath {
     pub redelivered: Vec<(Handle, Messages)>,
     /// The sessions whose messages are dropped, once for each message.
     pub dropped: Vec<Handle>,
+    /// The sessions that another worker has disconnected.
+    pub disconnected: Vec<Handle>,
 }

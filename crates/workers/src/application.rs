@@ -2,7 +2,7 @@
 
 use crate::headers;
 use crate::inbox::Call;
-use crate::known::Sessions;
+use crate::known::{Known, Sessions};
 use crate::options::AppOptions;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_link::{
-    Action, Application, Change, Code, End, Handle, Hello, Json, LinkError, Message, Messages, Namespace,
-    Parser, Refusal, Select, ServerEntry, SessionId, Transmit, WorkerEntry,
+    Action, Application, Change, Closing, Code, End, Handle, Hello, Json, LinkError, Message, Messages,
+    Namespace, Parser, Refusal, Select, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 use stentor_ports::{
     LinkApp, LinkBroadcast, LinkChange, LinkEntry, LinkInbox, LinkMessage, LinkMessages, LinkReport,
@@ -272,11 +272,16 @@ impl Applications {
 
     /// Notifies the workers, other than the one that asked for it, of changes to their sockets.
     fn handle_selected(&mut self, selected: &LinkSelected, now: Instant) {
+        let closes = selected.select.change == LinkChange::Disconnect { closes: true };
         let app = usize::from(selected.app.0);
         let Some(application) = self.applications.get_mut(app) else { return };
         let mut by_link: BTreeMap<u32, Vec<Handle>> = BTreeMap::new();
         for session in &selected.sessions {
-            if let Some((link, handle)) = application.known_by(id_of(*session))
+            let id = id_of(*session);
+            if closes && application.disconnect_waiting(id, now) {
+                continue;
+            }
+            if let Some((link, handle)) = application.known_by(id)
                 && link != selected.link
             {
                 by_link.entry(link).or_default().push(handle);
@@ -347,7 +352,14 @@ impl Applications {
                 self.sessions.close(session_of(id));
                 (0, LinkEntry::Refuse(session_of(id), Box::new(headers::refusal(refuse.as_ref()))))
             }
-            Action::Close(id, _) => (0, LinkEntry::Close { session: session_of(id), discards: true }),
+            Action::Close(id, closing) => {
+                let session = session_of(id);
+                let is_disconnected = closing == Closing::Disconnected;
+                if is_disconnected {
+                    self.say_disconnect(app, session);
+                }
+                (0, LinkEntry::Close { session, discards: !is_disconnected })
+            }
             Action::Pause(id) => (0, LinkEntry::Pause(session_of(id))),
             Action::Continue(id) => (0, LinkEntry::Continue(session_of(id))),
             Action::Handled(id) => (0, LinkEntry::Handled(session_of(id))),
@@ -367,6 +379,23 @@ impl Applications {
                 None => return,
             },
         };
+    /// Sends a client the DISCONNECT packets of its sockets, as its worker would, so that it doesn't connect again by itself. A client of
+    /// a custom parser can't be sent any.
+    fn say_disconnect(&mut self, app: usize, session: LinkSession) {
+        let known = self.sessions.get(session).filter(|_| self.applications[app].parser() == Parser::Json);
+        let packet = |namespace: &str| match namespace {
+            "/" => LinkMessage::Text(Bytes::from_static(b"1")),
+            namespace => LinkMessage::Text(format!("1{namespace},").into()),
+        };
+        let packets: Vec<LinkMessage> = known.into_iter().flat_map(Known::namespaces).map(packet).collect();
+        for message in packets {
+            let messages = [message].into_iter().collect();
+            let (is_volatile, is_compressed, wants_receipt) = (false, true, false);
+            let send = LinkEntry::Send { session, is_volatile, is_compressed, wants_receipt, messages };
+            self.outbox.push(0, send);
+        }
+    }
+
         self.outbox.push(link, entry);
     }
 

@@ -187,6 +187,11 @@ impl Known {
         json(text(&sockets))
     }
 
+    /// The namespaces of the session's sockets.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.sockets.iter().map(|socket| &*socket.namespace)
+    }
+
     pub(crate) fn upgrade(&mut self, transport: &'static str) {
         self.transport = transport;
     }
@@ -321,12 +326,12 @@ mod tests {
             local_address: "::1".into(),
             local_port: 8000,
             encrypted: false,
+            queued: LinkQueued::default(),
         }
     }
 
     const COMMON: &str = r#"{"sid":"s","protocol":4,"method":"GET","url":"/socket.io/?EIO=4&a=1&a=2","httpVersion":"1.1","headers":{"cookie":"c=1; d=\"2\"","host":"a","x-a":"1, 2"},"query":{"EIO":"4","a":["1","2","3"]},"address":"127.0.0.1","port":5000,"localAddress":"::1","localPort":8000,"encrypted":false,"#;
 
-            queued: LinkQueued::default(),
     #[test]
     fn a_worker_learns_the_request_as_node_has_it() {
         let mut sessions = Sessions::default();

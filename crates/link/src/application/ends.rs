@@ -1,4 +1,5 @@
-//! The ends of links: other workers get the sessions, and the policy decides about messages that a worker hasn't acknowledged.
+//! The ends of links and of sessions without a worker: other workers get the sessions, and the policy decides about messages that a worker
+//! hasn't acknowledged.
 
 use super::{Action, Application, Closing};
 use crate::entry::ServerEntry;
@@ -9,6 +10,16 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 impl Application {
+    /// Ends a session that a worker disconnects, if no worker can do that now: the session waits for one, or its worker gives it back.
+    /// Returns `true` if it has ended.
+    pub fn disconnect_waiting(&mut self, id: SessionId, now: Instant) -> bool {
+        let state = self.sessions.get(&id).map(|session| session.state);
+        let Some(State::Waiting(_) | State::Resuming(_) | State::Moving(..)) = state else { return false };
+        self.write(id, closed("forced close"), now);
+        self.close(id, Closing::Disconnected);
+        true
+    }
+
     /// Takes a link's sessions from it, with the messages that its worker hasn't acknowledged.
     pub(super) fn handle_end(&mut self, number: u32, end: End, now: Instant) {
         let Some(worker) = self.workers.get_mut(&number) else { return };
@@ -56,9 +67,11 @@ impl Application {
     fn apply(&mut self, mut aftermath: Aftermath, sessions: &BTreeMap<Handle, SessionId>) {
         self.stats.messages_dropped += aftermath.dropped.len() as u64;
         self.stats.messages_redelivered += aftermath.redelivered.len() as u64;
-        for handle in aftermath.closed {
-            if let Some(id) = sessions.get(&handle) {
-                self.close(*id, Closing::Crashed);
+        let disconnected = aftermath.disconnected.iter().map(|handle| (handle, Closing::Disconnected));
+        let crashed = aftermath.closed.iter().map(|handle| (handle, Closing::Crashed));
+        for (handle, closing) in disconnected.chain(crashed) {
+            if let Some(id) = sessions.get(handle) {
+                self.close(*id, closing);
             }
         }
         // The last message first, so that the first one becomes the first of its queue.

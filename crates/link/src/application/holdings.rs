@@ -54,7 +54,7 @@ impl Stats {
     pub(super) fn count(&mut self, is_request: bool, closing: Closing) {
         match closing {
             _ if is_request => self.requests_refused += 1,
-            Closing::Stopped => {}
+            Closing::Stopped | Closing::Disconnected => {}
             Closing::Crashed => self.sessions_crashed += 1,
             Closing::NoWorker => self.sessions_without_worker += 1,
         }

@@ -217,7 +217,7 @@ impl World {
                     match closing {
                         Closing::Crashed => assert_eq!(self.policy, "disconnect"),
                         Closing::NoWorker => assert!(self.processes.is_empty()),
-                        Closing::Stopped => panic!("no worker stops"),
+                        Closing::Stopped | Closing::Disconnected => panic!("no worker stops or disconnects"),
                     }
                 }
                 Action::Pause(id) => {

@@ -379,6 +379,56 @@ fn a_session_that_is_not_released_moves_as_after_a_crash() {
 }
 
 #[test]
+fn a_session_without_a_worker_can_be_disconnected() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    for id in 1..=3 {
+        rig.request(id);
+    }
+    rig.received(a);
+    assert!(!rig.app.disconnect_waiting(SessionId(1), rig.now), "its worker does that");
+    // One that moves, one that waits, and one whose description is awaited.
+    rig.app.release(SessionId(1), rig.now);
+    assert!(rig.app.disconnect_waiting(SessionId(1), rig.now));
+    assert_eq!(
+        (rig.received(a).as_str(), rig.actions().as_str()),
+        ("RELEASE 1, CLOSED 1", "Close 1 Disconnected")
+    );
+    rig.app.handle_disconnect(a, rig.now);
+    rig.advance(Duration::from_millis(200));
+    assert!(rig.app.disconnect_waiting(SessionId(2), rig.now));
+    assert_eq!(rig.actions(), "Close 2 Disconnected");
+    rig.start("b");
+    assert_eq!(rig.actions(), "Describe 3 as 1");
+    assert!(rig.app.disconnect_waiting(SessionId(3), rig.now));
+    assert_eq!(rig.actions(), "Close 3 Disconnected");
+    assert!(!rig.app.disconnect_waiting(SessionId(3), rig.now));
+    assert!(rig.app.is_empty());
+}
+
+/// Another worker has disconnected its socket, which the next worker wouldn't have.
+#[test]
+fn a_session_that_a_crashed_worker_had_to_disconnect_is_closed() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    for id in 1..=3 {
+        rig.request(id);
+    }
+    rig.worker_writes(a, WorkerEntry::Nsp { namespace: Namespace(0), name: name("/") });
+    let kick =
+        |closes, handle| ServerEntry::Kick { namespace: Namespace(0), closes, handles: vec![Handle(handle)] };
+    rig.app.write_to_link(a, &kick(true, 1), rig.now);
+    rig.received(a);
+    rig.worker_writes(a, WorkerEntry::Nop {});
+    rig.app.write_to_link(a, &kick(true, 2), rig.now);
+    rig.app.write_to_link(a, &kick(false, 3), rig.now);
+    rig.received(a);
+    rig.app.handle_disconnect(a, rig.now);
+    assert_eq!(rig.advance(Duration::from_millis(200)), "Close 2 Disconnected");
+    assert_eq!(rig.app.waiting(), 2);
+}
+
+#[test]
 fn a_released_session_moves_with_its_messages() {
     let mut rig = Rig::new(ApplicationOptions::default());
     let a = rig.start("a");

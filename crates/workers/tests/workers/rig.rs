@@ -240,8 +240,9 @@ impl Worker {
         let (link, received) =
             link.map_or(("null".into(), 0), |(link, received)| (link.to_string(), received));
         let v = if fields.contains(r#""v":"#) { "" } else { r#""v":[1],"# };
+        let parser = if fields.contains(r#""parser":"#) { "" } else { r#""parser":"json","# };
         let hello = format!(
-            r#"{{{v}"name":"{name}","instance":"{name}-1","link":{link},"received":{received},"parser":"json","options":{{}}{fields}}}"#
+            r#"{{{v}{parser}"name":"{name}","instance":"{name}-1","link":{link},"received":{received},"options":{{}}{fields}}}"#
         );
         let mut writer = Writer::default();
         writer.entry(&WorkerEntry::Hello { hello: json(&hello) });

@@ -199,6 +199,60 @@ async fn workers_learn_what_others_have_changed() {
 }
 
 #[tokio::test(start_paused = true)]
+/// Its sockets are in no worker, and its client mustn't connect again by itself.
+#[tokio::test(start_paused = true)]
+async fn a_session_without_a_worker_is_disconnected_by_another_worker() {
+    for (parser, said) in [("json", vec!["1", "1/chat,"]), ("opaque", vec![])] {
+        let mut rig = Rig::new();
+        let mut a = rig.connect("app=chat", None).await;
+        a.hello("a", None, &format!(r#","parser":"{parser}""#)).await;
+        let from = a.welcome().await;
+        rig.open(1);
+        rig.open(2);
+        let add = |namespace| WorkerEntry::Add {
+            handle: Handle(1),
+            namespace: Namespace(namespace),
+            id: "i".into(),
+            pid: "".into(),
+            rooms: Vec::new(),
+            state: json("{}"),
+        };
+        a.write(&[declare(0, "/"), declare(1, "/chat"), add(0), add(1)]).await;
+        a.write(&[WorkerEntry::Bye { bye: json(r#"{"mode":"handover"}"#) }]).await;
+        while rig.core().await.1.session() != Some(TWO) {}
+        a.write(&[WorkerEntry::Bye { bye: json(r#"{"mode":"done"}"#) }]).await;
+        while a.next().await.is_some() {}
+        let select = |closes| LinkSelected {
+            app: LinkApp(0),
+            link: from,
+            namespace: "/".into(),
+            select: Arc::new(LinkSelect {
+                change: LinkChange::Disconnect { closes },
+                is_local: false,
+                rooms: Vec::new(),
+                except: Vec::new(),
+                targets: Vec::new(),
+            }),
+            sessions: vec![ONE],
+        };
+        rig.sink.report_selected(select(false));
+        rig.sink.report_selected(select(true));
+        let mut found = Vec::new();
+        loop {
+            match rig.core().await {
+                (0, LinkEntry::Send { session: ONE, messages, .. }) => found.extend(messages),
+                (0, LinkEntry::Close { session: ONE, discards: false }) => break,
+                (_, LinkEntry::Add { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let expect: Vec<LinkMessage> = said.into_iter().map(|text| LinkMessage::Text(text.into())).collect();
+        assert_eq!(found, expect);
+        assert_eq!(rig.metric("link_waiting_sessions", &["chat"]), 1, "the other session waits");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn messages_that_wait_count_for_their_client_and_in_the_ledger() {
     let mut rig = Rig::new();
     let (mut worker, _) = rig.start("a").await;
