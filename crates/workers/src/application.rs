@@ -161,10 +161,7 @@ impl Applications {
                 tracing::info!(app = %app_name, worker = name, link, "the connection of a worker is restored");
             }
             Ok(link) => tracing::info!(app = %app_name, worker = name, instance, link, "a worker is linked"),
-            Err(Refusal { code, message }) => {
-                let code = code.name();
-                tracing::warn!(app = %app_name, worker = name, code, message, "a worker was refused");
-            }
+            Err(_) => {}
         }
         self.act(app, now);
         result
@@ -223,10 +220,10 @@ impl Applications {
         match call {
             Call::Report(session, LinkReport::Opened(app, handshake)) => {
                 let app = usize::from(app.0);
-                let queued = handshake.queued.0.clone();
                 if app >= self.applications.len() {
                     return self.outbox.push(0, LinkEntry::Refuse(session, Box::new(headers::refusal(None))));
                 }
+                let queued = handshake.queued.0.clone();
                 let handshake = self.sessions.open(session, app, &handshake);
                 self.applications[app].handle_request(id_of(session), handshake, queued, now);
                 self.act(app, now);
@@ -272,10 +269,10 @@ impl Applications {
 
     /// Notifies the workers, other than the one that asked for it, of changes to their sockets.
     fn handle_selected(&mut self, selected: &LinkSelected, now: Instant) {
-        let closes = selected.select.change == LinkChange::Disconnect { closes: true };
         let app = usize::from(selected.app.0);
         let Some(application) = self.applications.get_mut(app) else { return };
         let mut by_link: BTreeMap<u32, Vec<Handle>> = BTreeMap::new();
+        let closes = selected.select.change == LinkChange::Disconnect { closes: true };
         for session in &selected.sessions {
             let id = id_of(*session);
             if closes && application.disconnect_waiting(id, now) {
@@ -379,6 +376,9 @@ impl Applications {
                 None => return,
             },
         };
+        self.outbox.push(link, entry);
+    }
+
     /// Sends a client the DISCONNECT packets of its sockets, as its worker would, so that it doesn't connect again by itself. A client of
     /// a custom parser can't be sent any.
     fn say_disconnect(&mut self, app: usize, session: LinkSession) {
@@ -394,9 +394,6 @@ impl Applications {
             let send = LinkEntry::Send { session, is_volatile, is_compressed, wants_receipt, messages };
             self.outbox.push(0, send);
         }
-    }
-
-        self.outbox.push(link, entry);
     }
 
     /// Number of the link that has a session. 0: there is none.

@@ -118,8 +118,7 @@ impl Workers {
             }
             Err(refusal) => refusal,
         };
-        tracing::warn!(code = refusal.code.name(), message = refusal.message, "a worker was refused");
-        self.view.count_refused(refusal.code.name());
+        self.view.handle_refusal(None, &refusal, tokio::time::Instant::now().into_std());
         let Some(_counted) = Counted::new(&self.refusing, SPARE_CONNECTIONS) else { return };
         let mut connection = Connection::new(Box::new(io));
         connection.send(&refusal.frame());
@@ -172,8 +171,8 @@ impl Slot {
         self.phase = Phase::Closing { until: now + CLOSE_TIMEOUT };
     }
 
-    fn refuse(&mut self, refusal: &Refusal, view: &View, now: Instant) {
-        view.count_refused(refusal.code.name());
+    fn refuse(&mut self, app: &str, refusal: &Refusal, view: &View, now: Instant) {
+        view.handle_refusal(Some(app), refusal, now);
         self.connection.send(&refusal.frame());
         self.close(POLICY, now);
     }
@@ -267,7 +266,7 @@ impl Service {
                     return false;
                 }
                 Phase::Joining { until } if now >= until => {
-                    slot.refuse(&without_hello(), &self.view, now);
+                    slot.refuse(self.apps.name_of(app), &without_hello(), &self.view, now);
                     continue;
                 }
                 // The worker is slowed down while a core is behind.
@@ -278,7 +277,7 @@ impl Service {
             match (slot.phase, input) {
                 (Phase::Joining { .. }, Input::Frame(frame)) => self.join(index, frame, now),
                 (Phase::Joining { .. }, Input::Violation(error)) => {
-                    slot.refuse(&Refusal::from(&error), &self.view, now);
+                    slot.refuse(self.apps.name_of(app), &Refusal::from(&error), &self.view, now);
                 }
                 (Phase::Linked(link), Input::Frame(frame)) => {
                     bytes += frame.len();
@@ -307,17 +306,13 @@ impl Service {
     /// Handles the first message of a connection.
     fn join(&mut self, index: usize, frame: bytes::Bytes, now: Instant) {
         let app = self.slots[index].app;
-        let hello = Hello::read(frame).inspect_err(|refusal| {
-            let (code, message) = (refusal.code.name(), &refusal.message);
-            tracing::warn!(app = %self.apps.name_of(app), code, message, "a worker was refused");
-        });
-        match hello.and_then(|hello| self.apps.handle_hello(app, hello, now)) {
+        match Hello::read(frame).and_then(|hello| self.apps.handle_hello(app, hello, now)) {
             Ok(link) => {
                 let former = |slot: &&mut Slot| slot.app == app && slot.phase == Phase::Linked(link);
                 self.slots.iter_mut().filter(former).for_each(|slot| slot.phase = Phase::Gone);
                 self.slots[index].phase = Phase::Linked(link);
             }
-            Err(refusal) => self.slots[index].refuse(&refusal, &self.view, now),
+            Err(refusal) => self.slots[index].refuse(self.apps.name_of(app), &refusal, &self.view, now),
         }
     }
 

@@ -3,7 +3,8 @@
 use crate::application::Applications;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use stentor_link::{Link, Stats};
+use std::time::{Duration, Instant};
+use stentor_link::{Link, Refusal, Stats};
 use stentor_ports::{Histogram, Metric, MetricKind, MetricSource};
 
 /// The state of a link.
@@ -79,6 +80,26 @@ struct State {
     data_refused: u64,
     /// Number of workers that were refused, by the code of ERROR.
     refused: BTreeMap<&'static str, u64>,
+    log: RefusalLog,
+}
+
+/// Time during which a code is logged once. A worker that is refused tries again and again.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Codes of refusals that were logged, with the time, and the number of refusals that weren't logged since then.
+#[derive(Default)]
+struct RefusalLog(BTreeMap<&'static str, (Instant, u64)>);
+
+impl RefusalLog {
+    /// Returns the number of refusals that weren't logged, if this one is logged now.
+    fn admit(&mut self, code: &'static str, now: Instant) -> Option<u64> {
+        let last = self.0.get_mut(code).filter(|(at, _)| now.saturating_duration_since(*at) < LOG_INTERVAL);
+        if let Some((_, missed)) = last {
+            *missed += 1;
+            return None;
+        }
+        Some(self.0.insert(code, (now, 0)).map_or(0, |(_, missed)| missed))
+    }
 }
 
 /// The last view of the service.
@@ -93,9 +114,17 @@ impl View {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a worker that was refused.
-    pub(crate) fn count_refused(&self, code: &'static str) {
-        *self.lock().refused.entry(code).or_default() += 1;
+    /// Counts a worker that is refused, and logs it. `app`: the application, if it is known.
+    pub(crate) fn handle_refusal(&self, app: Option<&str>, refusal: &Refusal, now: Instant) {
+        let code = refusal.code.name();
+        let mut state = self.lock();
+        *state.refused.entry(code).or_default() += 1;
+        let logged = state.log.admit(code, now);
+        drop(state);
+        if let Some(missed) = logged {
+            let message = &refusal.message;
+            tracing::warn!(app, code, message, missed, "a worker was refused");
+        }
     }
 
     /// Takes over the state after a turn. Texts are copied only for new links.
@@ -300,6 +329,20 @@ pub fn sample_metrics() -> Arc<dyn MetricSource> {
     };
     let app = AppView { name, links: vec![link], ..AppView::default() };
     let codes = stentor_link::Code::ALL.map(|code| (code.name(), 0));
-    let state = State { apps: vec![app], data_refused: 0, refused: codes.into() };
+    let state = State { apps: vec![app], data_refused: 0, refused: codes.into(), log: RefusalLog::default() };
     Arc::new(View(Mutex::new(state)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_logged_once_a_minute_by_code() {
+        let (mut log, begun) = (RefusalLog::default(), Instant::now());
+        let mut admit = |code, seconds| log.admit(code, begun + Duration::from_secs(seconds));
+        assert_eq!([admit("token", 0), admit("token", 1), admit("token", 59)], [Some(0), None, None]);
+        assert_eq!([admit("version", 59), admit("version", 60)], [Some(0), None]);
+        assert_eq!([admit("token", 60), admit("token", 61)], [Some(2), None]);
+    }
 }
