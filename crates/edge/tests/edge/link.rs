@@ -640,8 +640,9 @@ fn a_session_whose_post_was_cut_still_needs_heartbeats() {
     cut.send(post(&io.target("polling"), "text/plain", body(Version::V4, &["4a"]).as_bytes()));
     stage.expect(session, LinkReport::Messages(unit(&["a"])));
     stage.expect(session, LinkReport::Confirm);
-    drop(cut);
-    stage.server.check_serves();
+    let connections = stage.server.metric("connections");
+    cut.reset();
+    stage.server.until_metric("connections", |open| open == connections - 1);
     stage.entries([LinkEntry::Handled(session)]);
     stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
 }

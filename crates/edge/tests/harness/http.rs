@@ -90,6 +90,11 @@ impl Http {
         self.stream.finish_sending();
     }
 
+    /// Resets the connection, in a simulation.
+    pub(crate) fn reset(&self) {
+        self.stream.reset();
+    }
+
     /// Reads from the stream without parsing. Returns the number of bytes.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) -> usize {
         super::read(&mut self.stream, bytes).unwrap()

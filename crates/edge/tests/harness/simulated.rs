@@ -281,6 +281,10 @@ impl Stream {
         self.with(|simulation, conn| !simulation.socket(conn).closed)
     }
 
+    pub(super) fn reset(&self) {
+        self.with(|simulation, conn| simulation.world.reset(&simulation.clients, conn));
+    }
+
     pub(super) fn finish_sending(&self) {
         self.wait_sent(PATIENCE).unwrap();
         self.with(|simulation, conn| simulation.world.finish_sending(&simulation.clients, conn));

@@ -95,6 +95,11 @@ impl Stream {
         }
     }
 
+    /// Resets the connection, in a simulation. Unlike the end of the client's sending, this reaches a server that doesn't read.
+    pub(crate) fn reset(&self) {
+        self.simulated().reset();
+    }
+
     /// Reads until the server closes or resets the connection.
     pub(crate) fn read_all(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
