@@ -1,0 +1,3 @@
+module stentor/backend
+
+go 1.21
