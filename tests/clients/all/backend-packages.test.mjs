@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { describe } from 'node:test';
+import { now } from '../admin.mjs';
 import { program, root, serve } from '../harness.mjs';
 import { hook, secret } from '../hook-backends.mjs';
 import { find } from '../redis.mjs';
@@ -32,7 +33,7 @@ async function started(t, { command: [command, ...args] }, environment = {}) {
 }
 
 const sign = (body, by = secret, age = 0) => {
-  const time = Math.floor(Date.now() / 1000) - age;
+  const time = now() - age;
   return `t=${time},v1=${createHmac('sha256', by).update(`${time}.${body}`).digest('hex')}`;
 };
 
