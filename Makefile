@@ -1,6 +1,6 @@
 # The commands of this project: `make run` starts the demo, `make run-cluster` three nodes of it, `make check` runs what a change to one
 # crate needs, `make test` what CI runs, `make test-all` the rest.
-.PHONY: run build run-cluster package test test-all check live-fuzz attack bench-cluster bench
+.PHONY: run build run-cluster docs package test test-all check live-fuzz attack bench-cluster bench
 
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
@@ -18,6 +18,7 @@ build:
 run: build
 	@scripts/install-demo-libraries
 	@if [ -d $(DEMO_LIBRARIES) ]; then set -- --libraries $(DEMO_LIBRARIES); fi; \
+	  if [ -e $${CARGO_TARGET_DIR:-target}/docs/index.html ]; then set -- "$$@" --docs $${CARGO_TARGET_DIR:-target}/docs; fi; \
 	  exec $${CARGO_TARGET_DIR:-target}/demo/stentor demo --listen 127.0.0.1:$(PORT) --admin 127.0.0.1:$(ADMIN_PORT) "$$@"
 
 # The demo as a cluster: three nodes on an engine, behind HAProxy. ENGINE is redis or nats; without PORT, a free one.
@@ -32,7 +33,11 @@ run-cluster:
 	@if [ -d $(DEMO_LIBRARIES) ]; then set -- --libraries $(DEMO_LIBRARIES); fi; \
 	  exec scripts/run-cluster --engine $(ENGINE) $(CLUSTER_PORT) "$$@" $${CARGO_TARGET_DIR:-target}/demo/stentor
 
-# Builds the archive, the .deb, the npm tarball and the container image in target/package: see docs/deploy/README.md.
+# Builds the pages of the documentation, with a search, in target/docs: about 30 s. The demo then serves them.
+docs:
+	scripts/docs
+
+# Builds the archive, the .deb, the packages for npm and PyPI and the container image in target/package: see docs/deploy/README.md.
 package:
 	scripts/package
 

@@ -64,6 +64,7 @@ PARTS = [
     {'name': 'without-engines', 'suites': ['all'], 'after': ['build-all'], 'command': [
         'cargo', 'test', '--quiet', '--jobs', '1', '--package', 'stentor', '--no-default-features', '--bin', 'stentor', '--', 'a_build_without_engines']},
     {'name': 'dependencies', 'suites': ['all'], 'command': ['scripts/check-dependencies']},
+    {'name': 'docs', 'suites': ['all'], 'after': ['setup-all'], 'command': ['scripts/docs', '{target}/docs-test']},
     {'name': 'json-patch', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'command': ['tests/delta/run']},
     {'name': 'sanitizer', 'suites': ['all'], 'after': ['build-all'], 'tools': ['cargo +nightly --version'], 'command': ['scripts/sanitize']},
     {'name': 'fuzz-targets', 'suites': ['all'], 'after': ['build-all'],

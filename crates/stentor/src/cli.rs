@@ -327,6 +327,9 @@ pub(crate) struct DemoArgs {
     /// A node_modules folder with socket.io-client and sockjs-client, which the page needs for these transports.
     #[arg(long, value_name = "DIR")]
     pub(crate) libraries: Option<PathBuf>,
+    /// The documentation that `make docs` builds, with a menu and a search. Without it, the page links to plain pages.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) docs: Option<PathBuf>,
     /// Versions per second of the replay.
     #[arg(long, value_name = "X", default_value_t = 1.0, requires = "replay", value_parser = speed)]
     pub(crate) speed: f64,

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             admin: client.url.clone(),
             needs_token: client.token.is_some(),
         };
-        let files = page::files(args.libraries.as_deref(), &facts)?;
+        let files = page::files(args.libraries.as_deref(), args.docs.as_deref(), &facts)?;
         let routes = files.into_iter().map(|file| StaticRoute {
             path: file.path,
             content_type: file.content_type.into(),

@@ -89,7 +89,7 @@ describe("the demo's page", { concurrency: true, skip: missing('Chromium') }, ()
       assert.ok(focused.isInView, `${focused.name} is in view`);
       reached.push(focused.name);
     }
-    for (const name of ['theme', 'match-3', 'transport-websocket', 'log', 'reaction-goal', 'message', 'code-stentor.js', 'snippet', 'copy snippet', 'second', 'terminal', 'copy terminal', 'changes', 'events', '/docs/socketio.md']) {
+    for (const name of ['theme', 'match-3', 'transport-websocket', 'log', 'reaction-goal', 'message', 'code-stentor.js', 'snippet', 'copy snippet', 'second', 'terminal', 'copy terminal', 'changes', 'events', '/docs/socketio.html']) {
       assert.ok(reached.includes(name), `${name} is reached: ${reached.join(' ')}`);
     }
     assert.equal(new Set(reached).size, reached.length, 'no control is reached twice');

@@ -4,7 +4,9 @@
 //! style by its hash. A test compares the hash, and prints the new one after a change. Modules are served as
 //! they are written, without a build. Two of the transports need other client libraries, which are in the
 //! folder of `--libraries`. If a library is missing, the page shows why the transport is disabled. The
-//! documents that the page links to are served as text, under their names in the repository.
+//! documents that the page links to are served as pages ([`documents`]).
+
+mod documents;
 
 use crate::simulation::SECONDS_PER_TICK;
 use anyhow::{Context, bail};
@@ -22,28 +24,11 @@ const MODULES: [(&str, &str); 7] = [
     ("room.js", include_str!("room.js")),
     ("snippets.js", include_str!("snippets.js")),
 ];
-macro_rules! documents {
-    ($($path:literal),+) => { [$(($path, include_str!(concat!("../../../../", $path)))),+] };
-}
-const DOCUMENTS: [(&str, &str); 12] = documents!(
-    "clients/js/README.md",
-    "docs/admin-api.md",
-    "docs/configuration.md",
-    "docs/fallbacks.md",
-    "docs/feeds.md",
-    "docs/from-socketio.md",
-    "docs/live-in-five-minutes.md",
-    "docs/metrics.md",
-    "docs/operate.md",
-    "docs/protocol.md",
-    "docs/security.md",
-    "docs/socketio.md"
-);
 /// Transports that need a library, each with the library's file in a folder of npm packages.
 const LIBRARIES: [(&str, &str); 2] =
     [("socket.io", "socket.io-client/dist/socket.io.min.js"), ("sockjs", "sockjs-client/dist/sockjs.min.js")];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
-const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
 
 /// Properties of the server that the page's scripts need.
 #[derive(Clone, Debug)]
@@ -68,16 +53,19 @@ pub struct File {
 }
 
 /// Returns the files that the demo serves in addition to the routes of the server. `libraries` is a folder of
-/// npm packages.
+/// npm packages, `docs` that of `make docs`.
 ///
 /// # Errors
-/// `libraries` has none of the libraries.
-pub fn files(libraries: Option<&Path>, facts: &Facts) -> anyhow::Result<Vec<File>> {
+/// `libraries` has none of the libraries, or `docs` isn't the documentation.
+pub fn files(libraries: Option<&Path>, docs: Option<&Path>, facts: &Facts) -> anyhow::Result<Vec<File>> {
     let file = |path: String, content_type, body: &[u8]| File { path, content_type, body: body.into() };
     let script = |name: &str, body: &[u8]| file(format!("/demo/{name}"), SCRIPT, body);
-    let mut files = vec![file("/".into(), "text/html; charset=utf-8", PAGE.as_bytes())];
+    let mut files = vec![file("/".into(), HTML, PAGE.as_bytes())];
     files.extend(MODULES.iter().map(|(name, text)| script(name, text.as_bytes())));
-    files.extend(DOCUMENTS.iter().map(|(path, text)| file(format!("/{path}"), TEXT, text.as_bytes())));
+    match docs {
+        Some(folder) => files.extend(documents::site(folder)?),
+        None => files.extend(documents::plain()),
+    }
     let mut found = serde_json::Map::new();
     for (transport, path) in LIBRARIES {
         let body = libraries.and_then(|folder| std::fs::read(folder.join(path)).ok());

@@ -48,7 +48,7 @@ fn the_page_has_no_inline_content_and_no_foreign_addresses() {
 
 #[test]
 fn everything_that_the_page_loads_is_served() {
-    let files = files(None, &facts()).unwrap();
+    let files = files(None, None, &facts()).unwrap();
     let served = |path: &str| files.iter().any(|file| file.path == path);
     let imports = MODULES.iter().flat_map(|(_, text)| text.lines()).filter_map(|line| {
         line.strip_prefix("import ")?
@@ -74,7 +74,7 @@ fn all_documents_that_the_page_links_to_are_served() {
     let mut linked: Vec<_> =
         PAGE.split("href=\"/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     linked.sort_unstable();
-    assert_eq!(linked, DOCUMENTS.map(|(path, _)| path));
+    assert_eq!(linked, documents::DOCUMENTS.map(|(path, _)| format!("{path}.html")));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn the_page_has_the_properties_of_its_server() {
 #[test]
 fn third_party_libraries_are_listed() {
     let facts = |libraries: Option<&Path>| {
-        let files = files(libraries, &facts()).map_err(|error| error.to_string())?;
+        let files = files(libraries, None, &facts()).map_err(|error| error.to_string())?;
         let facts = files.iter().find(|file| file.path == "/demo/facts.js").unwrap();
         Ok::<_, String>(String::from_utf8(facts.body.clone()).unwrap())
     };
