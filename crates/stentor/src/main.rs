@@ -8,6 +8,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Stentor runs on Linux only; elsewhere, use WSL2 or a container.");
 
+mod build_info;
 mod check;
 mod cli;
 #[cfg_attr(not(feature = "engines"), path = "cluster/absent.rs")]

@@ -3,6 +3,7 @@
 //! Both planes start here: the data plane first, because the control plane holds its handle. The [`Signals`]
 //! are made before both, because both use them.
 
+use crate::build_info;
 use crate::cluster::{self, Member};
 use crate::config::options::Options;
 use crate::library;
@@ -194,6 +195,7 @@ pub(crate) async fn launch(
         }
         None => (DataPlane::new(handle.clone()), None),
     };
+    plane.metrics.push(build_info::metric(started.driver));
     if let Some(workers) = &workers {
         plane.metrics.push(workers.metrics());
         links::start(workers, handle.clone());

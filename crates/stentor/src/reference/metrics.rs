@@ -1,7 +1,7 @@
 //! docs/metrics.md, generated from a sample of `/metrics`.
 
 use super::sentence;
-use crate::{cluster, logging};
+use crate::{build_info, cluster, logging};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use stentor_control::{Signals, sample_metrics};
@@ -57,7 +57,7 @@ const ALERTS: [(&str, &str); 29] = [
 /// The page's tables, with the prefixes of their metrics. A metric is in the first table with a matching
 /// prefix.
 const SECTIONS: [(&str, &[&str]); 8] = [
-    ("Process", &["process_", "stentor_log_", "stentor_access_log_"]),
+    ("Process", &["process_", "stentor_build_", "stentor_log_", "stentor_access_log_"]),
     ("Memory", &["stentor_memory_"]),
     ("Feeds", &["stentor_feed_"]),
     ("Admin port", &["stentor_admin_", "stentor_inbox_", "stentor_mailbox_waits"]),
@@ -72,6 +72,7 @@ pub(super) fn markdown() -> anyhow::Result<String> {
     let mut data_plane = DataPlane::new(node);
     cluster::add_all_metrics(&mut data_plane)?;
     data_plane.metrics.push(stentor_workers::sample_metrics());
+    data_plane.metrics.push(build_info::metric("epoll"));
     let text = sample_metrics(data_plane, logging::dropped_lines(|| 0, || 0))?;
     let metrics = parse(&text);
     let mut page = String::from(HEAD);

@@ -33,6 +33,17 @@ fn memory_kept_for_recovery_is_reported() {
     assert_eq!(sum(&told, "stentor_inbox_bytes"), 0);
 }
 
+/// A query that joins on the version finds one series, whose driver is the one that the log names.
+#[test]
+fn the_build_is_a_metric() {
+    let server = start("");
+    let told = metrics(&server.admin);
+    let builds: Vec<_> = told.lines().filter(|line| line.starts_with("stentor_build_info{")).collect();
+    let [build] = builds[..] else { panic!("{builds:?}") };
+    assert!(build.contains(concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"")), "{build}");
+    assert!(build.contains("commit=\"") && build.contains("driver=\"") && build.ends_with(" 1"), "{build}");
+}
+
 /// Each metric that a document names exists, and docs/metrics.md lists every metric of a running server.
 #[test]
 fn documents_name_metrics_that_exist() {
