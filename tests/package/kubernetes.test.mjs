@@ -1,4 +1,4 @@
-// The manifests of docs/deploy/kubernetes: valid by the schemas of Kubernetes, consistent with each other, and with settings
+// The manifests of docs/deploy/kubernetes and the chart of docs/deploy/helm: valid by the schemas of Kubernetes, consistent with each other, and with settings
 // with which Stentor runs.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -23,7 +23,7 @@ const validate = (version, ...files) => spawnSync(path.join(programs, 'kubernete
 
 /** All objects of YAML files. */
 function objects(...files) {
-  const code = 'import json, sys, yaml; json.dump([o for f in sys.argv[1:] for o in yaml.safe_load_all(open(f))], sys.stdout)';
+  const code = 'import json, sys, yaml; json.dump([o for f in sys.argv[1:] for o in yaml.safe_load_all(open(f)) if o], sys.stdout)';
   const { status, stdout, stderr } = spawnSync(path.join(programs, 'python'), ['-c', code, ...files], { encoding: 'utf8' });
   assert.equal(status, 0, stderr);
   return JSON.parse(stdout);
@@ -166,4 +166,65 @@ test('a rollout of workers, with the settings of their Deployment: users notice 
     await users.more(20);
   }
   await users.stop();
+});
+
+const chart = path.resolve(here, '../../docs/deploy/helm/stentor');
+const helmProgram = path.join(here, 'helm/build/helm');
+const helm = (...args) => spawnSync(helmProgram, args, { encoding: 'utf8', env: { ...process.env, HELM_CACHE_HOME: here, HELM_CONFIG_HOME: here, HELM_DATA_HOME: here } });
+const noHelm = skip || (!existsSync(helmProgram) && 'run scripts/setup-tests');
+
+/** The objects of the chart with some values, which have to fit the schemas of Kubernetes. */
+function rendered(t, ...values) {
+  const { status, stdout, stderr } = helm('template', 'stentor', chart, '--kube-version', '1.30', ...values);
+  assert.equal(status, 0, stderr);
+  const file = path.join(temporary(t), 'all.yaml');
+  writeFileSync(file, stdout);
+  const all = objects(file);
+  const known = path.join(temporary(t), 'known.json');
+  for (const object of all.filter(({ kind }) => kind !== 'ServiceMonitor')) {
+    writeFileSync(known, JSON.stringify(object));
+    for (const version of ['1.30', '1.37']) {
+      const checked = validate(version, known);
+      assert.equal(checked.status, 0, `${object.kind}: ${checked.stdout}${checked.stderr}`);
+    }
+  }
+  return all;
+}
+
+test('the chart is what the manifests are, with labels of its own', { skip: noHelm }, (t) => {
+  const { status, stdout, stderr } = helm('lint', '--strict', chart);
+  assert.equal(status, 0, stdout + stderr);
+  const [, version] = /^\[workspace\.package\]\nversion = "(.+)"/m.exec(readFileSync(path.resolve(here, '../../Cargo.toml'), 'utf8'));
+  assert.match(readFileSync(path.join(chart, 'Chart.yaml'), 'utf8'), new RegExp(`^version: ${version}\nappVersion: "${version}"$`, 'm'));
+  const own = /^(app\.kubernetes\.io\/(instance|version|managed-by)|helm\.sh\/chart|checksum\/config)$/;
+  const plain = (value) => {
+    if (Array.isArray(value)) return value.map(plain);
+    if (typeof value !== 'object' || value === null) return value;
+    const left = Object.entries(value).filter(([name, inner]) => !own.test(name) && !(name === 'imagePullPolicy') && !(name === 'type' && inner === 'ClusterIP'));
+    return Object.fromEntries(left.map(([name, inner]) => [name, plain(inner)]).filter(([name, inner]) => name !== 'annotations' || Object.keys(inner).length));
+  };
+  // The configuration differs in comments only.
+  const settings = (object) => (object.kind === 'ConfigMap' ? { ...object, data: object.data['stentor.toml'].split('\n').filter((line) => line && !line.startsWith('#')) } : object);
+  const sorted = (all) => all.map(settings).map(plain).sort((one, other) => (JSON.stringify([one.kind, one.metadata.name]) < JSON.stringify([other.kind, other.metadata.name]) ? -1 : 1));
+  assert.deepEqual(sorted(rendered(t, '--set', 'serviceMonitor.enabled=true')), sorted([...objects(...files), ...objects(operator)]));
+});
+
+test('values of the chart: each has an effect, and a misspelled one fails', { skip: noHelm }, (t) => {
+  const values = ['image.repository=example.org/push', 'image.tag=1.2.3', 'replicas=3', 'ingress.enabled=true', 'ingress.host=push.example.org', 'ingress.className=nginx', 'ingress.tlsSecret=cert',
+    'adminToken.secret=other', 'env[0].name=KEY', 'env[0].value=x', 'podAnnotations.a=b', 'nodeSelector.disk=ssd', 'service.port=8080'];
+  const all = rendered(t, ...values.flatMap((value) => ['--set', value]));
+  const one = (kind) => all.find((object) => object.kind === kind);
+  const { replicas, template } = one('Deployment').spec;
+  const [container] = template.spec.containers;
+  assert.deepEqual([replicas, container.image, template.metadata.annotations.a, template.spec.nodeSelector], [3, 'example.org/push:1.2.3', 'b', { disk: 'ssd' }]);
+  assert.equal(container.env.find(({ name }) => name === 'STENTOR_SERVER_ADMIN_TOKEN').valueFrom.secretKeyRef.name, 'other');
+  assert.equal(container.env.find(({ name }) => name === 'KEY').value, 'x');
+  const { rules, tls, ingressClassName } = one('Ingress').spec;
+  assert.deepEqual([rules[0].host, tls[0].secretName, ingressClassName], ['push.example.org', 'cert', 'nginx']);
+  assert.equal(one('Service').spec.ports[0].port, 8080);
+  for (const wrong of ['replica=3', 'image.repo=x', 'replicas=many', 'ingress.enabled=true']) {
+    const { status, stderr } = helm('template', 'stentor', chart, '--set', wrong);
+    assert.notEqual(status, 0, wrong);
+    assert.match(stderr, /values don't meet the specifications of the schema/, wrong);
+  }
 });
