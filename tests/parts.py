@@ -26,6 +26,7 @@ CLIPPY = ['cargo', 'clippy', '--quiet', '--jobs', '1']
 DENY_WARNINGS = ['--', '-D', 'warnings']
 ATTACK = ['{target}/debug/stentor-attack', 'fuzz', '--binary', '{target}/debug/stentor', '--seconds', '30', '--seed', '1']
 PACKAGE = {'PACKAGE_PROFILE': 'demo', 'PACKAGE_OUTPUT': '{target}/package-test'}
+OTHER_PACKAGE = {**PACKAGE, 'PACKAGE_OUTPUT': '{target}/package-test-aarch64'}
 
 PARTS = [
     # make test: format, lints, deterministic tests, and each real thing once.
@@ -73,7 +74,12 @@ PARTS = [
     # Binaries that are quicker to build than those of a release.
     {'name': 'package-build', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'environment': PACKAGE,
      'tools': ['musl-gcc', 'buildah', 'rustup target list --installed | grep musl'], 'command': ['scripts/package']},
+    {'name': 'package-build-aarch64', 'suites': ['all'], 'after': ['package-build'], 'environment': OTHER_PACKAGE,
+     'command': ['scripts/package', 'aarch64-unknown-linux-musl']},
     {'name': 'packages', 'suites': ['all'], 'after': ['package-build'], 'environment': PACKAGE, 'files': ['tests/package/package.test.mjs']},
+    {'name': 'server-packages', 'suites': ['all'], 'after': ['package-build-aarch64'],
+     'environment': {**PACKAGE, 'OTHER_PACKAGE_OUTPUT': OTHER_PACKAGE['PACKAGE_OUTPUT']}, 'tools': ['qemu-aarch64-static', 'dpkg-deb', 'ssh-keygen'],
+     'files': ['tests/package/server-packages.test.mjs']},
     {'name': 'kubernetes', 'suites': ['all'], 'after': ['setup-all'], 'files': ['tests/package/kubernetes.test.mjs']},
     {'name': 'clients-all', 'suites': ['all'], 'after': ['build-all', 'build-lab', 'setup-all'],
      'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'apache2', 'haproxy', 'prometheus', 'php', 'ls /usr/sbin/php-fpm*', 'firefox|firefox-esr', 'mvn', 'javac',

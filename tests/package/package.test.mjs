@@ -9,6 +9,7 @@ import test from 'node:test';
 import { gunzipSync } from 'node:zlib';
 import { fileURLToPath } from 'node:url';
 import { logged, serve, temporary } from '../clients/harness.mjs';
+import { asRoot, noChroot, run } from './roots.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const root = path.resolve(here, '../..');
@@ -23,17 +24,6 @@ const packaged = (ending, beginning = '') => {
   return found[0] && path.join(output, found[0]);
 };
 const image = packaged('.oci.tar');
-
-/** Runs a program, which must succeed; its standard output. */
-function run(command, ...args) {
-  const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 2 ** 26 });
-  assert.equal(status, 0, `${command} ${args.join(' ')}: ${error ?? stdout + stderr}`);
-  return stdout;
-}
-
-// As root, or as root of a user namespace.
-const asRoot = process.getuid() === 0 ? [] : ['unshare', '--map-root-user'];
-const noChroot = spawnSync([...asRoot, 'chroot', '/', 'true'][0], [...asRoot, 'chroot', '/', 'true'].slice(1)).status === 0 ? false : 'no chroot without root here';
 
 async function isHealthy(server) {
   const response = await fetch(`${server.http}/healthz`);
@@ -82,7 +72,8 @@ test('the archive: programs that run, licenses, pages whose links work', async (
   const [name, ...others] = readdirSync(at);
   assert.deepEqual([name, others], [`stentor-${version}-linux-${run('uname', '-m').trim()}`, []]);
   const inside = path.join(at, name);
-  assert.deepEqual(readdirSync(inside).sort(), ['CHANGELOG.md', 'LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'THIRD-PARTY-LICENSES', 'clients', 'docs', 'stentor', 'stentor-lab']);
+  assert.deepEqual(readdirSync(inside).sort(), ['CHANGELOG.md', 'LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'THIRD-PARTY-LICENSES', 'clients', 'docs', 'site', 'stentor', 'stentor-lab']);
+  assert.match(readFileSync(path.join(inside, 'site/docs/feeds.html'), 'utf8'), /<h1>Feeds/);
   hasLicenses(readFileSync(path.join(inside, 'THIRD-PARTY-LICENSES'), 'utf8'));
   assert.deepEqual(readdirSync(path.join(inside, 'docs/deploy')).sort(), readdirSync(path.join(root, 'docs/deploy')).sort());
   for (const program of ['stentor', 'stentor-lab']) isSelfContained(path.join(inside, program));
@@ -147,15 +138,16 @@ test('the .deb installs, upgrades without touching the configuration, and leaves
 test('the npm tarballs: a package, its licenses, no scripts', { skip: !packaged('.tgz', 'stentor-client') && 'no npm when it was built' }, () => {
   const check = (file, name, dependencies, more) => {
     const names = run('tar', '--list', '--file', file).trim().split('\n');
-    for (const wanted of ['package.json', 'index.d.ts', 'README.md', 'LICENSE-MIT', 'LICENSE-APACHE', 'src/index.js', ...more]) {
+    for (const wanted of ['package.json', 'index.d.ts', 'README.md', 'LICENSE-MIT', 'LICENSE-APACHE', ...more]) {
       assert.ok(names.includes(`package/${wanted}`), `${wanted} is not in ${names}`);
     }
     const manifest = JSON.parse(run('tar', '--extract', '--to-stdout', '--file', file, 'package/package.json'));
     assert.deepEqual([manifest.name, Object.keys(manifest.dependencies ?? {})], [name, dependencies]);
     for (const script of ['preinstall', 'install', 'postinstall']) assert.equal(manifest.scripts?.[script], undefined);
   };
-  check(packaged('.tgz', 'stentor-client'), '@stentor/client', [], ['dist/stentor.js', 'react.d.ts', 'store.d.ts', 'shared.d.ts']);
-  check(packaged('.tgz', 'stentor-socket.io'), '@stentor/socket.io', ['ws'], ['src/link.js']);
+  check(packaged('.tgz', 'stentor-client'), '@stentor/client', [], ['src/index.js', 'dist/stentor.js', 'react.d.ts', 'store.d.ts', 'shared.d.ts']);
+  check(packaged('.tgz', 'stentor-socket.io'), '@stentor/socket.io', ['ws'], ['src/index.js', 'src/link.js']);
+  check(packaged('.tgz', 'stentor-backend'), '@stentor/backend', [], ['index.js']);
 });
 
 /** The files of an image: { config, files }, with the layers applied to a folder. */
