@@ -192,6 +192,11 @@ push = true
   const news = told('news');
   assert.deepEqual(await answered(emit, '200', null, json({ rooms: ['lobby', 'other'], event: 'news', data: 7 })), { sessions: 1 });
   assert.equal(await news, 7);
+  socket.on('question', (a, b, acknowledge) => acknowledge(a + b, 'é'));
+  const question = { event: 'question', args: [1, 2], ack: { timeout: '60s' } };
+  assert.deepEqual(await answered(emit, '200', null, command(question)), { sessions: 1, acknowledgements: [[3, 'é']], missing: 0 });
+  const unheard = { event: 'unheard', data: 1, ack: { timeout: '1ms' } };
+  assert.deepEqual(await answered(emit, '200', null, command(unheard)), { sessions: 1, acknowledgements: [], missing: 1 });
   const listed = await answered(sessions, '200', null, command({}));
   assert.deepEqual([listed.count, listed.truncated, listed.sessions[0].id], [1, false, socket.id]);
   assert.deepEqual(await answered(rooms, '200', null), { rooms: [{ name: 'lobby', sessions: 1 }, { name: 'other', sessions: 1 }, { name: 'too', sessions: 1 }] });

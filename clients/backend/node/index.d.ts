@@ -52,7 +52,8 @@ export class Stentor {
   constructor(options?: { url?: string; token?: string; timeoutMs?: number });
   publish(room: string, data: unknown, fields?: MessageFields): Promise<{ published: number }>;
   publishAll(messages: Message[]): Promise<{ published: number }>;
-  emit(target: Target & { volatile?: boolean }, event: string, ...args: unknown[]): Promise<Concerned>;
+  /** With `ack`, the answer has the acknowledgements of Socket.IO clients: the arguments of each. */
+  emit(target: Target & { volatile?: boolean; ack?: { timeout: string } }, event: string, ...args: unknown[]): Promise<Concerned & { acknowledgements?: unknown[][]; missing?: number }>;
   join(target: Target, rooms: string[]): Promise<Concerned>;
   leave(target: Target, rooms: string[]): Promise<Concerned>;
   disconnect(target: Target, fields?: { close?: boolean }): Promise<Concerned>;

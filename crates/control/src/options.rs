@@ -316,6 +316,10 @@ options! {
         body_timeout: Duration = Duration::from_secs(30),
         /// Maximum time that a publication waits for space in a full mailbox. It is then refused with 503.
         busy_timeout: Duration = Duration::from_secs(10),
+        /// Maximum number of acknowledgements that one request gathers. Others count as missing.
+        acknowledgements_max: usize = 10_000,
+        /// Maximum size of the acknowledgements that one request gathers, in bytes. Others count as missing.
+        acknowledgements_bytes_max: usize = 1 << 20,
         /// Maximum time for requests in progress at shutdown.
         shutdown_timeout: Duration = Duration::from_secs(5),
     }

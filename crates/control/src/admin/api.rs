@@ -129,6 +129,8 @@ pub static OPERATIONS: [Operation; 20] = [
         summary: "Send a message to sessions",
         description: "Sends a message to the members of several rooms and to single sessions, with exceptions. Each session receives one copy. \
                       The number of sessions includes those that a `volatile` message skips. \
+                      With `ack`, the answer comes when all Socket.IO clients have acknowledged the event, or after `timeout`: \
+                      `acknowledgements` has the arguments of each, in the order of their arrival, and `missing` counts the clients without one. \
                       [socketio.md](socketio.md#acting-on-sessions) describes how a command names sessions.",
         requests: &[command("Emit")],
         handler: || post(emit),

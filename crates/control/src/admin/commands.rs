@@ -15,6 +15,7 @@
 //! Unlike elsewhere, unknown fields are refused: a misspelled `rooms` would disconnect all sockets.
 //! docs/socketio.md describes the commands for users.
 
+use super::acknowledged::{self, Ack};
 use super::body::{Held, discard, media_type, read_whole};
 use super::publish::{ask, content, given, in_line, too_long};
 use super::{Refusal, State, json, reason};
@@ -58,6 +59,8 @@ pub(super) struct Request<'a> {
     #[serde(default)]
     volatile: Option<bool>,
     #[serde(borrow, default)]
+    ack: Option<Ack<'a>>,
+    #[serde(borrow, default)]
     join: Option<Names<'a>>,
     #[serde(borrow, default)]
     leave: Option<Names<'a>>,
@@ -91,11 +94,20 @@ fn is_zero(number: &usize) -> bool {
 }
 
 pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
-    carry_out(state, headers, body, &["event", "data", "args", "volatile"], |request| {
+    let fields = ["event", "data", "args", "volatile", "ack"];
+    handle(state, headers, body, &fields, async |state, request: Request<'_>| {
+        let target = request.target()?;
         let (event, data) =
             content(request.event.as_deref(), request.data, request.args.as_deref()).map_err(bad)?;
         let volatile = request.volatile.unwrap_or(false);
-        Ok(move |done| Command::Emit { event: event.clone(), data: data.clone(), volatile, done })
+        match &request.ack {
+            Some(_) if volatile => Err(bad("\"volatile\" and \"ack\" exclude each other".into())),
+            Some(ack) => acknowledged::emit(state, target, (event, data), ack).await,
+            None => {
+                let emit = |done| Command::Emit { event: event.clone(), data: data.clone(), volatile, done };
+                give(state, target, emit).await
+            }
+        }
     })
     .await
 }
@@ -134,11 +146,20 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
 ) -> Response<Body> {
     handle(state, headers, body, fields, async |state, request: Request<'_>| {
         let (target, command) = (request.target()?, command(&request)?);
-        let give = |done| state.data_plane.commands.command(target.clone(), command(done));
-        let Concerned { sessions, refused, missing_nodes } = ask(state, give).await?;
-        Ok(json(StatusCode::OK, &Answer { sessions, refused, missing_nodes }))
+        give(state, target, command).await
     })
     .await
+}
+
+/// Gives the data plane a command. Responds with the number of affected sessions.
+async fn give(
+    state: &State,
+    target: Target,
+    command: impl Fn(Done<Concerned>) -> Command,
+) -> Result<Response<Body>, Refusal> {
+    let give = |done| state.data_plane.commands.command(target.clone(), command(done));
+    let Concerned { sessions, refused, missing_nodes } = ask(state, give).await?;
+    Ok(json(StatusCode::OK, &Answer { sessions, refused, missing_nodes }))
 }
 
 /// Reads and executes a command that may have these specific fields.
@@ -225,6 +246,7 @@ impl Request<'_> {
             ("data", self.data.is_some()),
             ("args", self.args.is_some()),
             ("volatile", self.volatile.is_some()),
+            ("ack", self.ack.is_some()),
             ("join", self.join.is_some()),
             ("leave", self.leave.is_some()),
             ("close", self.close.is_some()),

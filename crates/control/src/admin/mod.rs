@@ -4,6 +4,7 @@
 //! bounded: number of connections, size and time of the headers, size and time of a message, and time without
 //! reading the response. Bodies are charged to the ledger, and refused while memory is short.
 
+mod acknowledged;
 pub mod api;
 mod body;
 mod commands;

@@ -226,6 +226,11 @@ fn command_schemas() -> Value {
         "description": "The name of the event. Socket.IO clients receive `message` if there is none.",
     });
     let volatile = json!({"type": "boolean", "default": false, "description": "Skips sessions that aren't ready to receive."});
+    let ack = json!({
+        "type": "object", "additionalProperties": false, "required": ["timeout"],
+        "description": "Waits for the acknowledgements of Socket.IO clients. Only sessions of this node receive the event.",
+        "properties": {"timeout": {"type": "string", "pattern": "^[0-9]+ *(ms|s)$", "description": "At most `60s`.", "examples": ["2s"]}},
+    });
     let close = json!({"type": "boolean", "default": false, "description": "Ends the connections of Socket.IO clients too."});
     let limit = json!({
         "type": "integer", "minimum": 0, "maximum": SESSIONS_LISTED_MAX, "default": 100,
@@ -242,6 +247,7 @@ fn command_schemas() -> Value {
                 "data": data(),
                 "args": arguments(),
                 "volatile": volatile,
+                "ack": ack,
             }),
             json!({
                 "rooms": ["lobby", "vip"], "except": {"rooms": ["muted"]}, "event": "news", "data": {"text": "hello"},
@@ -416,6 +422,8 @@ fn other_schemas() -> Value {
             "properties": {
                 "sessions": count,
                 "refused": {"type": "integer", "minimum": 1, "description": "Sessions that couldn't join a room. Absent if there is none."},
+                "acknowledgements": {"type": "array", "items": {"type": "array"}, "description": "With `ack`: the arguments of each acknowledgement, in the order of their arrival."},
+                "missing": {"type": "integer", "minimum": 0, "description": "With `ack`: Socket.IO clients without an acknowledgement here."},
                 "missing_nodes": missing_nodes(),
             },
         },

@@ -47,6 +47,9 @@ async fn commands_reach_the_data_plane_and_are_answered() {
     let listed = r#"{"sessions":[{"id":"id","protocol":"socketio","rooms":["a"],"send_buffer_bytes":0}],"count":7,"truncated":true}"#;
     check("emit", emit, three, &emitted).await;
     check("emit", r#"{"namespace":"/","data":null}"#, three, &everybody).await;
+    let called = r#"{"rooms":["a"],"event":"e","args":[1,"x"],"ack":{"timeout":"1ms"}}"#;
+    let acknowledged = r#"{"sessions":3,"acknowledgements":[[1,"x"]],"missing":2}"#;
+    assert_eq!(rig.command("emit", called).await, (200, acknowledged.to_owned()));
     check("join", &only, r#"{"sessions":2,"refused":1}"#, &joined).await;
     check("leave", r#"{"rooms":["a"],"leave":["b"]}"#, three, &["leave"]).await;
     check("disconnect", r#"{"rooms":["a"]}"#, three, &[r#"("disconnect", false)"#]).await;
@@ -113,6 +116,12 @@ async fn invalid_commands_are_refused_and_explained() {
             bad(name, &format!(r#"{{"rooms":["a"],{own},{other}}}"#), &message).await;
         }
     }
+    let ack = r#"{"rooms":["a"],"event":"e","data":1,"ack":{"timeout":"2 m"}}"#;
+    bad("emit", ack, "such as").await;
+    let unnamed = r#"{"rooms":["a"],"data":1,"ack":{"timeout":"2s"}}"#;
+    bad("emit", unnamed, "needs a name").await;
+    let volatile = r#"{"rooms":["a"],"event":"e","data":1,"volatile":true,"ack":{"timeout":"2s"}}"#;
+    bad("emit", volatile, "exclude each other").await;
     bad("emit", r#"{"rooms":["a"]}"#, r#"\"data\" or \"args\" is missing"#).await;
     let event = format!(r#"{{"rooms":["a"],"data":1,"event":"{}"}}"#, "e".repeat(257));
     bad("emit", &event, "longer than 256 bytes").await;

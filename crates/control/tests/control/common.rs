@@ -215,7 +215,11 @@ impl FakePlane {
             Command::Emit { event, data, volatile, done } => {
                 self.execute(&(event, data, volatile), &target, concerned, done);
             }
-            Command::Call { done, .. } => done.answer(Ok(concerned)),
+            Command::Call { data, answered, done, .. } => {
+                // One client acknowledges.
+                answered(data);
+                done.answer(Ok(concerned));
+            }
             Command::Join { rooms, done } => {
                 let concerned = Concerned { sessions: 2, refused: 1, ..Concerned::default() };
                 self.execute(&("join", rooms), &target, concerned, done);

@@ -231,6 +231,10 @@ section! {
         body_timeout: Duration, in ms(100)..=HOUR;
         /// Time that a publication waits for a full mailbox. It is then refused with 503.
         busy_timeout: Duration, in s(0)..=HOUR, [restart];
+        /// Acknowledgements that one `POST /api/v1/emit` with `ack` gathers. Others count as missing.
+        acknowledgements_max: usize, in 1..=1_000_000;
+        /// Size of these acknowledgements. Others count as missing.
+        acknowledgements_bytes_max: Bytes, in Bytes::kib(1)..=Bytes::mib(1024);
     }
 }
 
