@@ -87,7 +87,7 @@ impl<E: Encoder> Hub<E> {
         for room in rooms.iter() {
             let topic = Topic::Room(room.clone());
             if self.topics.home_of(&topic).is_some() {
-                (0..self.cores).for_each(|core| cores.set(core, true));
+                (0..self.topics.options.cores).for_each(|core| cores.set(core, true));
             }
             if let Some(state) = self.topics.find(&topic).and_then(|index| self.topics.at(index)) {
                 cores.add(&state.interested);
@@ -189,7 +189,7 @@ impl<E: Encoder> Hub<E> {
                 self.sessions.detach(member);
                 self.awaiting.set(index, member, None);
                 let session = self.sessions.id_of(member);
-                self.notices.push_back(Notice::NotFound { session, key: key.clone() });
+                self.push_notice(Notice::NotFound { session, key: key.clone() });
             }
             if had_members {
                 self.unattended(index);
@@ -296,7 +296,7 @@ impl<E: Encoder> Hub<E> {
         };
         match replay {
             // The client may have the position from a node that has received more messages.
-            Replay::Unplaced if self.external_positions => {
+            Replay::Unplaced if self.topics.options.external_positions => {
                 self.to_confirm.insert(index);
                 Replay::Unknown
             }
@@ -334,9 +334,10 @@ impl<E: Encoder> Hub<E> {
         let limit = self.awaiting.since(index, member).filter(|_| may_have);
         let may_have = may_have && (is_confirmed || since.is_none() || since == limit);
         let since = since.or(limit);
-        let is_ahead = self.reports_rooms && current.is_before(since);
+        let is_ahead = self.topics.options.reports_rooms && current.is_before(since);
         // Only the engine knows which of two epochs is newer.
-        let is_unplaced = self.external_positions && !is_confirmed && current.is_of_other_epoch(since);
+        let is_unplaced =
+            self.topics.options.external_positions && !is_confirmed && current.is_of_other_epoch(since);
         // This core knows no newer version, so the next version or the engine's answer decides.
         let behind = match is_ahead || is_unplaced {
             true => 0,
@@ -344,7 +345,8 @@ impl<E: Encoder> Hub<E> {
             false => current.behind(since),
         };
         // Another node may have the document, and the client's version may be one of that node's.
-        let waits = self.reports_rooms && (current.snapshot.is_none() || is_ahead || is_unplaced);
+        let waits =
+            self.topics.options.reports_rooms && (current.snapshot.is_none() || is_ahead || is_unplaced);
         self.awaiting.set(index, member, since.filter(|_| waits));
         if is_unplaced && !self.awaiting.has_asked(index, member) {
             self.to_confirm.insert(index);
@@ -369,7 +371,7 @@ impl<E: Encoder> Hub<E> {
             if let Body::State { key, state: FeedState::NotFound, .. } = state.body() {
                 let session = self.sessions.id_of(member);
                 self.leave(member, Absence::Unsubscribed);
-                self.notices.push_back(Notice::NotFound { session, key: key.clone() });
+                self.push_notice(Notice::NotFound { session, key: key.clone() });
             }
         }
     }
@@ -405,30 +407,17 @@ impl<E: Encoder> Hub<E> {
         self.push_notice(Notice::Gap { session: self.sessions.id_of(member), topic });
     }
 
-    /// Queues a notice. While a publication after a gap waits, its session receives no deliveries until its
-    /// client is notified.
+    /// Queues a notice.
     pub(crate) fn push_notice(&mut self, notice: Notice) {
-        if let Notice::Gap { session, topic } = &notice {
-            self.sessions.held.add(*session, self.topics.find(topic));
-        }
-        self.notices.push_back(notice);
+        let room = match &notice {
+            Notice::Gap { topic, .. } => self.topics.find(topic),
+            Notice::NotFound { .. } | Notice::Refused { .. } => None,
+        };
+        self.sessions.notices.push(notice, room);
     }
 
     /// Takes the next gap notice for a session. The caller notifies the client before it sends anything else.
     pub fn take_gap(&mut self, session: SessionId) -> Option<Notice> {
-        let is_gap = |notice: &Notice| matches!(notice, Notice::Gap { session: of, .. } if *of == session);
-        let awaited = self.sessions.held.awaits_notice(session);
-        let at = if awaited { self.notices.iter().position(is_gap) } else { None };
-        let notice = self.notices.remove(at?)?;
-        self.end_notice(&notice);
-        Some(notice)
-    }
-
-    /// Ends a notice, because its client has been notified or its session has ended.
-    pub(crate) fn end_notice(&mut self, notice: &Notice) {
-        let Notice::Gap { session, .. } = *notice else { return };
-        if self.sessions.held.remove(session) && self.sessions.has_pending(session) {
-            self.sessions.list(session.index);
-        }
+        self.sessions.take_gap(session)
     }
 }

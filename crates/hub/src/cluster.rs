@@ -158,11 +158,7 @@ impl<E: Encoder> Hub<E> {
         let Some(index) = self.room_index(room) else { return };
         let members = self.topics.at(index).map_or(Members::new(), |state| state.members.clone());
         for member in members {
-            if !self.suspended.is_empty()
-                && let Some(suspended) = self.suspended.get_mut(&self.sessions.id_of(member))
-            {
-                suspended.has_gap = true;
-            }
+            self.suspensions.note_gap(self.sessions.id_of(member));
             // Waiting members learn of the gap when their wait ends.
             if !self.awaiting.contains(index, member) {
                 self.push_gap(member, index);

@@ -22,12 +22,14 @@
 
 use crate::disconnect::Disconnect;
 use crate::encoder::Encoder;
+use crate::notice::Notice;
 use crate::outbox::Entry;
 use crate::publication::{Body, Publication};
 use crate::publication_arena::{EncodingInProgress, PublicationRef};
 use crate::session::{SessionState, Sessions};
 use crate::session_id::SessionId;
 use crate::subscription::{Flags, Member, Policy};
+use crate::suspension::Suspensions;
 use crate::version_lag::{UNKNOWN, further_behind};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -319,7 +321,7 @@ impl<E: Encoder> Sessions<E> {
             return false;
         };
         let (outbox, subscriptions) = (&session.outbox, &session.subscriptions);
-        self.held.holds(id, |rooms| {
+        self.notices.held.holds(id, |rooms| {
             outbox.front().is_some()
                 && subscriptions.iter().any(|s| s.waiting > 0 && rooms.contains(&s.topic))
         })
@@ -334,7 +336,7 @@ impl<E: Encoder> Sessions<E> {
         (bytes_max, frames_max, waits): (usize, usize, bool),
         mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
     ) {
-        if !self.held.is_empty() && self.is_held(id) {
+        if !self.notices.held.is_empty() && self.is_held(id) {
             return;
         }
         let Some(session) = self.slots.get_mut(id.index as usize) else { return };
@@ -473,5 +475,39 @@ impl<E: Encoder> Sessions<E> {
 
     pub(crate) fn has_pending(&self, id: SessionId) -> bool {
         self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.state == SessionState::Open)
+    }
+
+    /// Returns the next notice to a session that isn't suspended. Ends the previous notice.
+    pub(crate) fn poll_notice(&mut self, suspensions: &mut Suspensions) -> Option<Notice> {
+        if let Some(notice) = self.notices.last.take() {
+            self.end_notice(&notice);
+        }
+        while let Some(notice) = self.notices.waiting.pop_front() {
+            if self.alive(notice.session()).is_none() {
+                self.end_notice(&notice);
+            } else if suspensions.of(notice.session()).is_some() {
+                self.end_notice(&notice);
+                suspensions.defer(notice);
+            } else {
+                self.notices.last = Some(notice.clone());
+                return Some(notice);
+            }
+        }
+        None
+    }
+
+    /// Takes the next gap notice for a session.
+    pub(crate) fn take_gap(&mut self, session: SessionId) -> Option<Notice> {
+        let notice = self.notices.take_gap(session)?;
+        self.end_notice(&notice);
+        Some(notice)
+    }
+
+    /// Ends a notice, because its client has been notified, its session has ended or is suspended.
+    fn end_notice(&mut self, notice: &Notice) {
+        let Notice::Gap { session, .. } = *notice else { return };
+        if self.notices.held.remove(session) && self.has_pending(session) {
+            self.list(session.index);
+        }
     }
 }

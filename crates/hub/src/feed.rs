@@ -13,9 +13,41 @@ use crate::publication::{Body, Document, FeedState, Patch, Position, Publication
 use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::topic::Topic;
-use crate::topics::{Reported, TopicState};
+use crate::topics::{Reported, TopicState, Topics};
 use bytes::Bytes;
 use std::sync::Arc;
+
+impl<F> Topics<F> {
+    /// Queues a topic for [`Self::poll_subscribed`]. It must not be queued already.
+    fn report_subscribers(&mut self, index: u32) {
+        if let Some(state) = self.at_mut(index) {
+            state.reporting = true;
+            let topic = state.topic.clone();
+            self.changed.push_back(topic);
+        }
+    }
+
+    fn poll_subscribed(&mut self) -> Option<(Topic, bool)> {
+        while let Some(changed) = self.changed.pop_front() {
+            let Some(index) = self.find(&changed) else { continue };
+            let Some(topic) = self.at_mut(index) else { continue };
+            let has_subscribers = topic.is_in_use();
+            topic.reporting = false;
+            let now = if has_subscribers { Reported::With } else { Reported::Without };
+            if std::mem::replace(&mut topic.reported, now) == now {
+                continue;
+            }
+            // Reporting subscribers doesn't clear `forgotten`. If the subscribers leave before the control
+            // plane reads the report, the control plane never stores the key and never drops it again.
+            if !has_subscribers {
+                self.forget_external(index);
+                self.remove_if_idle(index);
+            }
+            return Some((changed, has_subscribers));
+        }
+        None
+    }
+}
 
 impl<E: Encoder> Hub<E> {
     /// Handles a new version of a feed, optionally with a patch. Call it on the key's home core only. A
@@ -88,7 +120,7 @@ impl<E: Encoder> Hub<E> {
             });
             let past = before.and_then(|before| before.version()).map(|version| version.past());
             patches.iter().fold(past.unwrap_or_default(), |past, operations| {
-                let step = StoredPatch::new(operations.clone(), &self.live);
+                let step = StoredPatch::new(operations.clone(), &self.topics.options.live);
                 past.and(step, self.topics.patches.limits.patches_max, document.body.len())
             })
         });
@@ -101,7 +133,7 @@ impl<E: Encoder> Hub<E> {
                 body,
                 own,
                 past,
-                &self.live,
+                &self.topics.options.live,
             ),
             _ => self.make(body, false, None),
         };
@@ -153,24 +185,7 @@ impl<E: Encoder> Hub<E> {
     /// room when it reports that the last subscriber has left. Call [`Hub::handle_history`] after each report
     /// that a room has subscribers.
     pub fn poll_subscribed(&mut self) -> Option<(Topic, bool)> {
-        while let Some(changed) = self.changed_topics.pop_front() {
-            let Some(index) = self.topics.find(&changed) else { continue };
-            let Some(topic) = self.topics.at_mut(index) else { continue };
-            let has_subscribers = topic.is_in_use();
-            topic.reporting = false;
-            let now = if has_subscribers { Reported::With } else { Reported::Without };
-            if std::mem::replace(&mut topic.reported, now) == now {
-                continue;
-            }
-            // Reporting subscribers doesn't clear `forgotten`. If the subscribers leave before the control
-            // plane reads the report, the control plane never stores the key and never drops it again.
-            if !has_subscribers {
-                self.topics.forget_external(index);
-                self.topics.remove_if_idle(index);
-            }
-            return Some((changed, has_subscribers));
-        }
-        None
+        self.topics.poll_subscribed()
     }
 
     /// Returns the next session that requests a feed for which its home core has no state. Call it after
@@ -195,7 +210,7 @@ impl<E: Encoder> Hub<E> {
         let state = self.topics.find(&topic).and_then(|index| self.topics.at(index));
         if state.is_some_and(TopicState::is_cold) && self.handle_unsubscribe(session, &topic) {
             let reason = SubscribeError::TooManyColdKeys;
-            self.notices.push_back(Notice::Refused { session, topic, reason });
+            self.push_notice(Notice::Refused { session, topic, reason });
         }
     }
 
@@ -204,7 +219,9 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at(index).filter(|state| !state.reporting) else { return };
         let is_reported = match &state.topic {
             Topic::Feed(_) => state.home() == Some(self.core),
-            Topic::Room(_) => self.reports_rooms && self.topics.core_of(&state.topic) == self.core,
+            Topic::Room(_) => {
+                self.topics.options.reports_rooms && self.topics.core_of(&state.topic) == self.core
+            }
             Topic::Presence(room) => {
                 if state.home() == Some(self.core) {
                     self.presence_subscribers_changed(room.clone());
@@ -212,9 +229,8 @@ impl<E: Encoder> Hub<E> {
                 return;
             }
         };
-        if is_reported && let Some(state) = self.topics.at_mut(index) {
-            state.reporting = true;
-            self.changed_topics.push_back(state.topic.clone());
+        if is_reported {
+            self.topics.report_subscribers(index);
         }
     }
 

@@ -141,7 +141,7 @@ impl<E: Encoder> Hub<E> {
         missed: Vec<MissedMessage>,
         known: &HashSet<u64>,
     ) -> Result<(), ResumeError> {
-        let suspended = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?;
+        let suspended = self.suspensions.of(session).ok_or(ResumeError::NotSuspended)?;
         let (since, has_gap) = (suspended.at, suspended.has_gap);
         let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
         if has_gap {

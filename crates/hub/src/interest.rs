@@ -203,10 +203,11 @@ impl<E: Encoder> Hub<E> {
 
     /// Notifies the other cores that this core has members in a plain room, or no longer has any.
     fn announce(&mut self, index: u32, has_members: bool) {
+        let cores = self.topics.options.cores;
         let Some(state) = self.topics.at_mut(index) else { return };
         let Topic::Room(room) = &state.topic else { return };
         state.joined = has_members;
-        for core in (0..self.cores).filter(|core| *core != self.core) {
+        for core in (0..cores).filter(|core| *core != self.core) {
             self.outgoing.set_level(core, room, has_members);
         }
     }
@@ -299,7 +300,7 @@ impl<E: Encoder> Hub<E> {
             self.sessions.detach(member);
             let session = self.sessions.id_of(member);
             let reason = SubscribeError::TooManyTopics;
-            self.notices.push_back(Notice::Refused { session, topic: topic.clone(), reason });
+            self.push_notice(Notice::Refused { session, topic: topic.clone(), reason });
         }
         if had_members {
             self.unattended(index);

@@ -11,7 +11,7 @@
 //! | `broadcast`, `feed`, `recipients` | the path of a publication |
 //! | `cluster`, `awaiting`, `preparation` | rooms and feeds that other nodes order |
 //! | `topics`, `session`, `subscription`, `subscriptions` | the tables |
-//! | `delivery`, `held`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
+//! | `delivery`, `notices`, `held`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
 //! | `publication`, `version_lag` | publications, their encodings, and patches from earlier versions |
 //! | `recent_encodings` | frees the encodings of documents that are no longer requested |
@@ -45,6 +45,7 @@ mod log;
 mod members;
 mod membership;
 mod notice;
+mod notices;
 mod options;
 mod outbox;
 mod outgoing;

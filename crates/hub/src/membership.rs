@@ -83,7 +83,7 @@ impl<E: Encoder> Hub<E> {
         if presence.changes.is_empty() {
             return all;
         }
-        for home in 0..self.cores {
+        for home in 0..self.topics.options.cores {
             if home == self.core || self.outgoing.to(home).pending() <= MESSAGES_MAX {
                 presence.changes.take(home, &mut all);
             }

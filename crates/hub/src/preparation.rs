@@ -46,7 +46,7 @@ impl<E: Encoder> Hub<E> {
     /// [`Hub::handle_release`], the room is kept as if it had a subscriber.
     pub fn handle_prepare(&mut self, room: &Room) -> bool {
         let topic = Topic::Room(room.clone());
-        if !self.external_positions || self.topics.home_of(&topic).is_none() {
+        if !self.topics.options.external_positions || self.topics.home_of(&topic).is_none() {
             return true;
         }
         // Without a slot for the room, the session can't join.

@@ -30,7 +30,6 @@
 
 use crate::encoder::Encoder;
 use crate::log::LogIndex;
-use crate::notice::Notice;
 use crate::presence::Absence;
 use crate::publication::Publication;
 use crate::session::Sessions;
@@ -90,14 +89,14 @@ impl<E: Encoder> Hub<E> {
     /// Returns `true` if it is suspended now. A session that can't be suspended (recovery is disabled, or it
     /// is terminating) is unchanged: the caller closes it.
     pub fn handle_suspend(&mut self, session: SessionId) -> bool {
-        if self.suspended.contains_key(&session) {
+        if self.suspensions.of(session).is_some() {
             return true;
         }
         if !self.sessions.log.is_on() || !self.sessions.suspend(session) {
             return false;
         }
         let at = self.sessions.log.next();
-        self.suspended.insert(session, Suspended { at, has_gap: false, notices: Vec::new() });
+        self.suspensions.begin(session, at);
         self.suspension_changed(session, Some(Absence::Suspended));
         true
     }
@@ -134,7 +133,7 @@ impl<E: Encoder> Hub<E> {
         last: Option<u64>,
     ) -> Result<(Member, LogIndex, Missed<E::Frame>), ResumeError> {
         let Suspended { at: suspended_at, has_gap, .. } =
-            *self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?;
+            *self.suspensions.of(session).ok_or(ResumeError::NotSuspended)?;
         if has_gap {
             return Err(ResumeError::NotCovered);
         }
@@ -149,10 +148,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn end_suspension(&mut self, session: SessionId) {
         self.sessions.resume(session);
         self.suspension_changed(session, None);
-        if let Some(suspended) = self.suspended.remove(&session) {
-            self.deferred_notices -= suspended.notices.len();
-            suspended.notices.into_iter().for_each(|notice| self.push_notice(notice));
-        }
+        self.suspensions.end(session).into_iter().for_each(|notice| self.push_notice(notice));
     }
 
     /// Sends a session the newest version of its feeds.
@@ -164,24 +160,7 @@ impl<E: Encoder> Hub<E> {
 
     /// Returns the number of suspended sessions.
     pub fn suspended(&self) -> usize {
-        self.suspended.len()
-    }
-
-    /// Returns the approximate size of suspensions without the sessions, in bytes.
-    pub(crate) fn suspended_bytes(&self) -> usize {
-        // The capacity of a growing vector is up to twice its length.
-        self.suspended.capacity() * size_of::<(SessionId, Suspended)>()
-            + 2 * self.deferred_notices * size_of::<Notice>()
-    }
-
-    /// Keeps a notice for a suspended session.
-    pub(crate) fn defer_notice(&mut self, notice: Notice) {
-        if let Some(suspended) = self.suspended.get_mut(&notice.session())
-            && !suspended.notices.contains(&notice)
-        {
-            suspended.notices.push(notice);
-            self.deferred_notices += 1;
-        }
+        self.suspensions.count()
     }
 
     /// Returns the log's publications for a session from `log_index` on; `None` if the log doesn't reach back

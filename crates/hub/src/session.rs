@@ -5,10 +5,10 @@ use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
 use crate::encoder::Encoder;
 use crate::encoding_waiters::EncodingWaiters;
-use crate::held::Held;
 use crate::join_positions::JoinPositions;
 use crate::latencies::Latencies;
 use crate::log::Log;
+use crate::notices::Notices;
 use crate::outbox::{Entry, Outbox};
 use crate::patches::FeedStats;
 use crate::publication::{FORMATS_MAX, FormatId};
@@ -81,8 +81,7 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) ready: VecDeque<SessionId>,
     pub(crate) encoding_waiters: EncodingWaiters<E::Frame>,
     pub(crate) terminating: VecDeque<(SessionId, Disconnect)>,
-    /// Sessions whose clients must be notified before further deliveries.
-    pub(crate) held: Held,
+    pub(crate) notices: Notices,
     pub(crate) counters: Counters,
     /// Recent deliveries, for sessions that resume.
     pub(crate) log: Log<E::Frame>,
@@ -115,7 +114,7 @@ impl<E: Encoder> Sessions<E> {
             ready: VecDeque::new(),
             encoding_waiters: EncodingWaiters::default(),
             terminating: VecDeque::new(),
-            held: Held::default(),
+            notices: Notices::default(),
             counters: Counters::default(),
             log,
             join_positions: JoinPositions::default(),

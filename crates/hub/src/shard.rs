@@ -2,7 +2,7 @@
 //! interface. [`crate::interest`] describes how cores follow topics, [`crate::broadcast`] the path of a publication.
 
 use crate::awaiting::Awaiting;
-use crate::budget::{Counters, Footprint, LiveBytes};
+use crate::budget::{Counters, Footprint};
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Exceptions};
 use crate::encoder::Encoder;
@@ -21,11 +21,11 @@ use crate::recipients::Recipients;
 use crate::session::Sessions;
 use crate::session_id::SessionId;
 use crate::subscription::{Flags, Member, Policy, SubscribeOptions};
-use crate::suspension::Suspended;
+use crate::suspension::Suspensions;
 use crate::topic::{Room, Topic};
-use crate::topics::{Seeded, Topics};
+use crate::topics::Topics;
 use crate::version_lag::UNKNOWN;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,17 +33,9 @@ use std::time::{Duration, Instant};
 /// One core's part of the hub. Sans-I/O: `handle_*` in, `poll_*` out.
 pub struct Hub<E: Encoder> {
     pub(crate) core: CoreId,
-    pub(crate) cores: usize,
-    subscriptions_max: usize,
-    feed_interval_min: Duration,
-    pub(crate) external_positions: bool,
-    pub(crate) live: LiveBytes,
     pub(crate) sessions: Sessions<E>,
     pub(crate) topics: Topics<E::Frame>,
     pub(crate) outgoing: Outbound<E::Frame>,
-    /// Topics whose number of subscribers may have changed to or from 0, and that this core reports.
-    pub(crate) changed_topics: VecDeque<Topic>,
-    pub(crate) reports_rooms: bool,
     /// Members that named a position and wait for the publications after it.
     pub(crate) awaiting: Awaiting,
     /// Topics that [`Hub::poll_unconfirmed`] reports next, by index.
@@ -55,12 +47,7 @@ pub struct Hub<E: Encoder> {
     pub(crate) prepared: VecDeque<Room>,
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
-    pub(crate) notices: VecDeque<Notice>,
-    /// The last notice that [`Hub::poll_notice`] returned, until its next call.
-    pub(crate) last_notice: Option<Notice>,
-    pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
-    /// Number of notices that are deferred for suspended sessions.
-    pub(crate) deferred_notices: usize,
+    pub(crate) suspensions: Suspensions,
     pub(crate) recipients: Recipients,
     pub(crate) ids: Ids,
     /// Reports of attendance; `None` if they are disabled.
@@ -80,37 +67,25 @@ impl<E: Encoder> Hub<E> {
         let log = Log::new(options.recovery, options.live.clone());
         Self {
             core,
-            cores,
-            subscriptions_max: options.subscriptions_max,
-            feed_interval_min: options.feed_interval_min,
-            external_positions: options.external_positions,
             sessions: Sessions::new(encoder, options.send_buffer_bytes_max, log),
             outgoing: Outbound::new(cores, seed),
-            changed_topics: VecDeque::new(),
-            reports_rooms: options.reports_rooms,
             awaiting: Awaiting::default(),
             to_confirm: BTreeSet::new(),
             preparations: 0,
             prepared: VecDeque::new(),
             requesters: VecDeque::new(),
-            notices: VecDeque::new(),
-            last_notice: None,
-            suspended: HashMap::with_hasher(Seeded(seed)),
-            deferred_notices: 0,
+            suspensions: Suspensions::new(seed),
             recipients: Recipients::default(),
             ids: Ids::new(core, seed),
-            live: options.live.clone(),
             attendance: None,
             presence: options.presence.clone().map(|presence| Presence::new(presence, cores, seed)),
             topics: Topics::new(options),
         }
     }
 
-    /// Changes the limits of sessions, topics, patches and history. All other options are unchanged,
-    /// including the rooms that keep history: the list must have the same prefixes.
+    /// Changes the limits of sessions, topics, patches and history. All other options must be those of the
+    /// start, and the rooms that keep history must have the same prefixes. Presence is unchanged.
     pub fn set_limits(&mut self, options: Options) {
-        self.subscriptions_max = options.subscriptions_max;
-        self.feed_interval_min = options.feed_interval_min;
         self.sessions.set_send_buffer_bytes_max(options.send_buffer_bytes_max);
         self.topics.set_limits(options);
     }
@@ -200,12 +175,7 @@ impl<E: Encoder> Hub<E> {
             self.leave(member, Absence::Ended);
         }
         self.sessions.close(session);
-        // Usually no session is suspended, and a lookup costs a hash.
-        if !self.suspended.is_empty()
-            && let Some(suspended) = self.suspended.remove(&session)
-        {
-            self.deferred_notices -= suspended.notices.len();
-        }
+        self.suspensions.end(session);
     }
 
     /// Subscribes a session.
@@ -249,7 +219,7 @@ impl<E: Encoder> Hub<E> {
             }
             return Ok(());
         }
-        if self.sessions.has_subscriptions(session, self.subscriptions_max) {
+        if self.sessions.has_subscriptions(session, self.topics.options.subscriptions_max) {
             return Err(SubscribeError::TooManySubscriptions);
         }
         let index = known.or_else(|| self.topics.insert(topic, hash)).ok_or(SubscribeError::TooManyTopics)?;
@@ -268,7 +238,8 @@ impl<E: Encoder> Hub<E> {
     /// Adjusts options to the topic: only feeds under `Latest` have a minimum interval.
     fn allowed(&self, topic: &Topic, options: SubscribeOptions) -> SubscribeOptions {
         let rated = matches!(topic, Topic::Feed(_)) && options.policy == Policy::Latest;
-        let interval = if rated { options.interval.max(self.feed_interval_min) } else { Duration::ZERO };
+        let interval =
+            if rated { options.interval.max(self.topics.options.feed_interval_min) } else { Duration::ZERO };
         SubscribeOptions { interval, ..options }
     }
 
@@ -358,7 +329,7 @@ impl<E: Encoder> Hub<E> {
         let is_message = matches!(body, Body::Message { .. });
         let recoverable = is_message && !volatile && self.sessions.log.is_on();
         let id = id.map_or_else(|| self.ids.draw(), NonZeroU64::get);
-        Publication::made_at(self.sessions.rates.now(), id, recoverable, body, &self.live)
+        Publication::made_at(self.sessions.rates.now(), id, recoverable, body, &self.topics.options.live)
     }
 
     /// Removes expired entries of histories and of the recovery log, and frees frames of documents that were
@@ -418,9 +389,8 @@ impl<E: Encoder> Hub<E> {
     /// check instead of six, in turns that didn't concern the hub.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.notices.is_empty()
-            && self.last_notice.is_none()
-            && self.changed_topics.is_empty()
+        self.sessions.notices.is_empty()
+            && self.topics.changed.is_empty()
             && self.requesters.is_empty()
             && self.to_confirm.is_empty()
             && self.prepared.is_empty()
@@ -443,21 +413,7 @@ impl<E: Encoder> Hub<E> {
     /// The session of a [`Notice::Gap`] receives no publications after the gap until this function has
     /// returned its notice and is called again: send the notice before.
     pub fn poll_notice(&mut self) -> Option<Notice> {
-        if let Some(notice) = self.last_notice.take() {
-            self.end_notice(&notice);
-        }
-        while let Some(notice) = self.notices.pop_front() {
-            if self.sessions.alive(notice.session()).is_none() {
-                self.end_notice(&notice);
-            } else if self.suspended.contains_key(&notice.session()) {
-                self.end_notice(&notice);
-                self.defer_notice(notice);
-            } else {
-                self.last_notice = Some(notice.clone());
-                return Some(notice);
-            }
-        }
-        None
+        self.sessions.poll_notice(&mut self.suspensions)
     }
 
     /// Returns the messages of this shard to `core`, oldest first. Messages that can't be passed on now stay
@@ -526,7 +482,7 @@ impl<E: Encoder> Hub<E> {
     /// Returns the memory of the shard itself.
     pub fn footprint(&self) -> Footprint {
         let (sessions, subscriptions) = self.sessions.bytes();
-        let sessions = sessions + self.suspended_bytes();
+        let sessions = sessions + self.suspensions.bytes();
         let subscriptions = subscriptions + self.awaiting.bytes();
         let (topics, outboxes) = (self.topics.bytes(), self.sessions.outbox_bytes());
         Footprint { sessions, subscriptions, topics, outboxes }

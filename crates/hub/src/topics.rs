@@ -11,7 +11,7 @@ use crate::topic::{Room, Topic};
 use crate::version_lag::UNKNOWN;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ pub(crate) struct TopicState<F> {
     /// For a feed at its home core: `true` if the control plane has dropped it, so that it is removed with
     /// its last subscriber.
     pub(crate) forgotten: bool,
-    /// `true` if the topic is in `changed_topics`.
+    /// `true` if the topic is in [`Topics::changed`].
     pub(crate) reporting: bool,
     /// `true` for a room whose members are known to its presence's home core.
     pub(crate) has_presence: bool,
@@ -227,7 +227,7 @@ impl<F> TopicState<F> {
 
 /// The table of topics.
 pub(crate) struct Topics<F> {
-    options: Options,
+    pub(crate) options: Options,
     slots: PagedSlab<TopicState<F>>,
     /// Finds topics by name; only the slots store the names.
     by_name: HashTable<Named>,
@@ -240,6 +240,9 @@ pub(crate) struct Topics<F> {
     bytes: usize,
     /// `true` if new topics are refused.
     pub(crate) refuses_topics: bool,
+    /// Topics whose number of subscribers may have changed to or from 0, and that this core reports: those
+    /// with `reporting`, in the order of the changes.
+    pub(crate) changed: VecDeque<Topic>,
 }
 
 /// An entry of the table of names: a topic's number, and the hash of its name, so that the table grows
@@ -270,6 +273,7 @@ impl<F> Topics<F> {
             epochs: 0,
             bytes: 0,
             refuses_topics: false,
+            changed: VecDeque::new(),
             options,
         }
     }
