@@ -216,7 +216,7 @@ impl<E: Encoder> Sessions<E> {
                 // between them.
                 if conflated && self.arena.is_recoverable(publication_ref) {
                     session.reorder();
-                    self.join_positions.reorder(member.session, self.log.next());
+                    self.log.reorder(member.session);
                 }
                 if placed == 0 {
                     self.arena.retain(publication_ref);
@@ -224,18 +224,13 @@ impl<E: Encoder> Sessions<E> {
                 }
             }
             policy => {
-                let over = |queue_bytes: u32| {
-                    queue_bytes > 0
-                        && u64::from(queue_bytes) + u64::from(bytes) > self.send_buffer_bytes_max.into()
-                };
-                while over(session.queue_bytes) {
+                while !self.send_buffers.can_take(session.queue_bytes, bytes) {
                     let subscriptions = &mut session.subscriptions;
                     let droppable = |slot: u32| subscriptions[slot as usize].policy == Policy::DropOldest;
                     if let Some(oldest) = session.outbox.drop_oldest(droppable) {
                         subscriptions[oldest.subscription as usize].waiting -= 1;
                         session.outbox.waiting -= 1;
-                        session.queue_bytes -= oldest.bytes;
-                        self.queue_bytes -= oldest.bytes as usize;
+                        self.send_buffers.release(&mut session.queue_bytes, oldest.bytes);
                         self.arena.release(oldest.publication_ref);
                         self.counters.pending -= 1;
                         self.counters.dropped += 1;
@@ -245,24 +240,20 @@ impl<E: Encoder> Sessions<E> {
                     } else {
                         self.counters.dropped_on_disconnect += 1;
                         session.state = SessionState::Terminating;
-                        let id = SessionId { index: member.session, generation: session.generation };
-                        self.terminating.push_back((id, Disconnect::SlowConsumer));
+                        let id = session.id(member.session);
+                        self.events.terminating.push_back((id, Disconnect::SlowConsumer));
                         return;
                     }
                 }
                 session.outbox.push(Entry { subscription: member.subscription, publication_ref, bytes });
                 session.subscriptions[member.subscription as usize].waiting += 1;
                 session.outbox.waiting += 1;
-                session.queue_bytes += bytes;
-                self.queue_bytes += bytes as usize;
+                self.send_buffers.charge(&mut session.queue_bytes, bytes);
                 self.counters.pending += 1;
             }
         }
         self.arena.retain(publication_ref);
-        if !session.is_listed {
-            session.is_listed = true;
-            self.ready.push_back(SessionId { index: member.session, generation: session.generation });
-        }
+        self.events.list(session.id(member.session), &mut session.is_listed);
     }
 
     /// Returns `true` if the session can receive all `publications` at once without exceeding its send
@@ -280,19 +271,12 @@ impl<E: Encoder> Sessions<E> {
             bytes += u64::from(self.arena.bytes(publication_ref, format).unwrap_or(0));
             self.arena.release(publication_ref);
         }
-        queue_bytes + bytes <= self.send_buffer_bytes_max.into()
-            || (queue_bytes == 0 && publications.len() <= 1)
-    }
-
-    /// Returns `true` if no session is ready and none is terminating.
-    #[inline]
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.ready.is_empty() && self.terminating.is_empty()
+        self.send_buffers.can_hold(queue_bytes + bytes) || (queue_bytes == 0 && publications.len() <= 1)
     }
 
     /// Returns the next session with new pending deliveries, with its tag.
     pub(crate) fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
-        while let Some(id) = self.ready.pop_front() {
+        while let Some(id) = self.events.ready.pop_front() {
             if let Some(session) = self.alive_mut(id) {
                 session.is_listed = false;
                 if session.state == SessionState::Suspended {
@@ -306,7 +290,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// Returns the next session that must end, with its tag.
     pub(crate) fn poll_terminating(&mut self) -> Option<(SessionId, u64, Disconnect)> {
-        while let Some((id, reason)) = self.terminating.pop_front() {
+        while let Some((id, reason)) = self.events.terminating.pop_front() {
             if let Some(session) = self.alive(id) {
                 return Some((id, session.tag, reason));
             }
@@ -371,7 +355,8 @@ impl<E: Encoder> Sessions<E> {
                     }
                     Err(EncodingInProgress) => {
                         let publication = self.arena.publication(form);
-                        self.encoding_waiters.add(publication, session.format, id, &mut session.is_listed);
+                        let is_listed = &mut session.is_listed;
+                        self.events.encoding_waiters.add(publication, session.format, id, is_listed);
                         break;
                     }
                 }
@@ -379,8 +364,7 @@ impl<E: Encoder> Sessions<E> {
                 match slot {
                     Some(slot) => *slot = PublicationRef::NONE,
                     None => {
-                        session.queue_bytes -= entry.bytes;
-                        self.queue_bytes -= entry.bytes as usize;
+                        self.send_buffers.release(&mut session.queue_bytes, entry.bytes);
                     }
                 }
                 if is_document {
@@ -440,7 +424,7 @@ impl<E: Encoder> Sessions<E> {
     #[inline]
     pub(crate) fn handle_time(&mut self, now: Instant) -> bool {
         self.rates.handle_time(now);
-        let may_be_due = !self.encoding_waiters.is_empty() || self.rates.has_delayed();
+        let may_be_due = !self.events.encoding_waiters.is_empty() || self.rates.has_delayed();
         if may_be_due {
             self.queue_due();
         }
@@ -448,9 +432,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     fn queue_due(&mut self) {
-        if !self.encoding_waiters.is_empty() {
-            self.encoding_waiters.move_encoded_to(&mut self.ready);
-        }
+        self.events.list_encoded();
         while let Some(member) = self.rates.poll_due() {
             self.queue_marker(member);
         }
@@ -467,9 +449,8 @@ impl<E: Encoder> Sessions<E> {
         self.counters.sent += u64::from(session.in_flight);
         session.in_flight = 0;
         session.in_flight_bytes = 0;
-        session.queue_bytes -= session.queue_bytes_in_flight;
-        self.queue_bytes -= session.queue_bytes_in_flight as usize;
-        session.queue_bytes_in_flight = 0;
+        let bytes = std::mem::take(&mut session.queue_bytes_in_flight);
+        self.send_buffers.release(&mut session.queue_bytes, bytes);
         session.outbox.waiting > 0
     }
 

@@ -184,9 +184,8 @@ impl<E: Encoder> Hub<E> {
             self.sessions.log.push(now, &publication, &[], Box::default(), &except, Some(session));
             self.sessions.replay(member, &publication);
         }
-        let next = self.sessions.log.next();
         for member in self.sessions.members(session) {
-            self.sessions.join_positions.join(member, next);
+            self.sessions.log.join(member);
         }
         self.replay_feeds(session);
         Ok(())
@@ -195,7 +194,7 @@ impl<E: Encoder> Hub<E> {
     /// Resumes a session as if its client had just received the publication `last`.
     fn begin_anew(&mut self, now: Instant, session: SessionId, room: &Room, last: Option<u64>) {
         let last = last.and_then(NonZeroU64::new);
-        self.sessions.join_positions.reorder(session.index, self.sessions.log.next());
+        self.sessions.log.reorder(session.index);
         if last.is_some() {
             // A marker with the id `last` lets the client resume if it disconnects again before it has
             // received anything.

@@ -127,7 +127,7 @@ impl<E: Encoder> Hub<E> {
     fn add_member(&mut self, member: Member, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
         self.sessions.subscription_mut(member).member = state.add(member);
-        self.sessions.join_positions.join(member, self.sessions.log.next());
+        self.sessions.log.join(member);
         let has_presence = state.has_presence;
         if state.members.len() == 1 {
             if state.home().is_none() {

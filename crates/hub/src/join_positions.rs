@@ -2,9 +2,11 @@
 //! fan-out touches, and only if there is a log.
 
 use crate::chunks::Chunks;
-use crate::log::LogIndex;
 use crate::subscription::Member;
 use smallvec::SmallVec;
+
+/// An index in the recovery log, from 0, of an entry or of the next one.
+pub(crate) type LogIndex = u64;
 
 struct SessionPositions {
     ordered_since: LogIndex,

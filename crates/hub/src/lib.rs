@@ -10,8 +10,9 @@
 //! | `interest`, `dispatch`, `outgoing` | the cores with members of each topic, and the messages between cores |
 //! | `broadcast`, `feed`, `recipients` | the path of a publication |
 //! | `cluster`, `awaiting`, `preparation` | rooms and feeds that other nodes order |
-//! | `topics`, `session`, `subscription`, `subscriptions` | the tables |
-//! | `delivery`, `notices`, `held`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
+//! | `topics`, `session`, `sources`, `subscription`, `subscriptions` | the tables |
+//! | `delivery`, `notices`, `held`, `outbox`, `publication_arena`, `rates` | pending deliveries: the hot path |
+//! | `session_events`, `encoding_waiters`, `send_buffers` | sessions with new deliveries, and that must end; the limit of pending deliveries |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
 //! | `publication`, `version_lag` | publications, their encodings, and patches from earlier versions |
 //! | `recent_encodings` | frees the encodings of documents that are no longer requested |
@@ -60,10 +61,13 @@ mod recent_encodings;
 mod recipients;
 mod recovery;
 mod select;
+mod send_buffers;
 mod session;
+mod session_events;
 mod session_id;
 mod shard;
 mod shrinking;
+mod sources;
 mod subscription;
 mod subscriptions;
 mod suspension;

@@ -11,8 +11,10 @@
 
 use crate::budget::{Charge, LiveBytes};
 use crate::dispatch::Exceptions;
+use crate::join_positions::{JoinPositions, LogIndex};
 use crate::publication::Publication;
 use crate::session_id::SessionId;
+use crate::subscription::Member;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -68,9 +70,6 @@ impl<F> Entry<F> {
     }
 }
 
-/// An index in a log, from 0, of an entry or of the next one.
-pub(crate) type LogIndex = u64;
-
 pub(crate) struct Log<F> {
     limits: Option<RecoveryLimits>,
     live: LiveBytes,
@@ -80,11 +79,21 @@ pub(crate) struct Log<F> {
     bytes: usize,
     expired: u64,
     evicted: u64,
+    pub(crate) join_positions: JoinPositions,
 }
 
 impl<F> Log<F> {
     pub(crate) fn new(limits: Option<RecoveryLimits>, live: LiveBytes) -> Self {
-        Self { limits, live, entries: VecDeque::new(), first: 0, bytes: 0, expired: 0, evicted: 0 }
+        Self {
+            limits,
+            live,
+            entries: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            expired: 0,
+            evicted: 0,
+            join_positions: JoinPositions::default(),
+        }
     }
 
     /// Returns `true` if the log is enabled.
@@ -95,6 +104,23 @@ impl<F> Log<F> {
     /// Returns the index of the next entry.
     pub(crate) fn next(&self) -> LogIndex {
         self.first + self.entries.len() as LogIndex
+    }
+
+    /// Records the start of the session with this index, which is either reused or the next new one.
+    pub(crate) fn open(&mut self, session: u32) {
+        if self.is_on() {
+            self.join_positions.open(session, self.next());
+        }
+    }
+
+    /// Records that the session's deliveries follow the log's order only from now on.
+    pub(crate) fn reorder(&mut self, session: u32) {
+        self.join_positions.reorder(session, self.next());
+    }
+
+    /// Records that a subscription becomes a member of its topic.
+    pub(crate) fn join(&mut self, member: Member) {
+        self.join_positions.join(member, self.next());
     }
 
     /// Logs a publication before its delivery to members of topics, or `to` one session.

@@ -29,7 +29,7 @@
 //! Feeds aren't in the log: a resumed session receives their newest version.
 
 use crate::encoder::Encoder;
-use crate::log::LogIndex;
+use crate::join_positions::LogIndex;
 use crate::presence::Absence;
 use crate::publication::Publication;
 use crate::session::Sessions;
@@ -175,7 +175,7 @@ impl<E: Encoder> Hub<E> {
         let mut rooms: Vec<(u32, LogIndex, Member)> = self
             .memberships(session)
             .map(|member| {
-                let since = self.sessions.join_positions.member_since(member);
+                let since = log.join_positions.member_since(member);
                 (self.sessions.subscription(member).topic, since, member)
             })
             .collect();
@@ -224,7 +224,7 @@ impl<E: Encoder> Sessions<E> {
     /// the last publication that it received.
     fn log_index_after(&self, id: SessionId, last: Option<u64>, suspended_at: LogIndex) -> Option<LogIndex> {
         let session = self.alive(id)?;
-        let ordered_since = self.join_positions.ordered_since(id.index);
+        let ordered_since = self.log.join_positions.ordered_since(id.index);
         let had_all = last == session.newest_id.map(NonZeroU64::get);
         match last {
             None if session.reordered => None,
@@ -260,6 +260,6 @@ impl<E: Encoder> Sessions<E> {
             }
             self.arena.release(publication_ref);
         }
-        bytes <= self.send_buffer_bytes_max.into() || count <= 1
+        self.send_buffers.can_hold(bytes) || count <= 1
     }
 }

@@ -2,10 +2,7 @@
 
 use crate::budget::Counters;
 use crate::chunks::Chunks;
-use crate::disconnect::Disconnect;
 use crate::encoder::Encoder;
-use crate::encoding_waiters::EncodingWaiters;
-use crate::join_positions::JoinPositions;
 use crate::latencies::Latencies;
 use crate::log::Log;
 use crate::notices::Notices;
@@ -14,11 +11,14 @@ use crate::patches::FeedStats;
 use crate::publication::{FORMATS_MAX, FormatId};
 use crate::publication_arena::{PublicationArena, PublicationRef};
 use crate::rates::Rates;
+use crate::send_buffers::SendBuffers;
+use crate::session_events::SessionEvents;
 use crate::session_id::SessionId;
+use crate::sources::Sources;
 use crate::subscription::{Flags, Member, Subscription};
 use crate::version_lag::UNKNOWN;
 use smallvec::SmallVec;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 
 /// Size of an entry in a topic's list of members in bytes, at the usual load between two doublings.
@@ -52,7 +52,7 @@ pub(crate) enum SessionState {
 pub(crate) struct Session {
     pub(crate) generation: u32,
     pub(crate) state: SessionState,
-    /// `true` if the session is in `ready` or in `encoding_waiters`.
+    /// `true` if the session is ready, or waits for an encoding.
     pub(crate) is_listed: bool,
     /// `true` if a delivery before `ordered_since` was in another order than the log's.
     pub(crate) reordered: bool,
@@ -75,31 +75,23 @@ pub(crate) struct Session {
 /// All sessions of a shard. Slots are reused, so its memory follows the maximum number of sessions.
 pub(crate) struct Sessions<E: Encoder> {
     pub(crate) arena: PublicationArena<E>,
-    pub(crate) send_buffer_bytes_max: u32,
+    pub(crate) send_buffers: SendBuffers,
     pub(crate) slots: Chunks<Session>,
     free: Vec<u32>,
-    pub(crate) ready: VecDeque<SessionId>,
-    pub(crate) encoding_waiters: EncodingWaiters<E::Frame>,
-    pub(crate) terminating: VecDeque<(SessionId, Disconnect)>,
+    pub(crate) events: SessionEvents<E::Frame>,
     pub(crate) notices: Notices,
     pub(crate) counters: Counters,
     /// Recent deliveries, for sessions that resume.
     pub(crate) log: Log<E::Frame>,
-    pub(crate) join_positions: JoinPositions,
-    /// The sources of sessions, by index. Stored apart from the data that a fan-out touches.
-    sources: Chunks<u64>,
+    pub(crate) sources: Sources,
     /// For sessions with many subscriptions, by index: the slot from which to search for a free one.
     pub(crate) first_free: HashMap<u32, u32>,
-    /// Times at which sessions opened, by index, in the caller's unit.
-    opened_at: Chunks<u32>,
     /// Number of sessions per format.
     formats: [u32; FORMATS_MAX],
     pub(crate) latencies: Latencies,
     pub(crate) rates: Rates,
     /// The forms in which documents were taken.
     pub(crate) taken: FeedStats,
-    /// Sum of all `queue_bytes`.
-    pub(crate) queue_bytes: usize,
     /// Capacity for subscriptions outside the session structs.
     pub(crate) spilled: usize,
 }
@@ -108,36 +100,27 @@ impl<E: Encoder> Sessions<E> {
     pub(crate) fn new(encoder: E, send_buffer_bytes_max: usize, log: Log<E::Frame>) -> Self {
         Self {
             arena: PublicationArena::new(encoder),
-            send_buffer_bytes_max: u32::try_from(send_buffer_bytes_max).unwrap_or(u32::MAX),
+            send_buffers: SendBuffers::new(send_buffer_bytes_max),
             slots: Chunks::default(),
             free: Vec::new(),
-            ready: VecDeque::new(),
-            encoding_waiters: EncodingWaiters::default(),
-            terminating: VecDeque::new(),
+            events: SessionEvents::default(),
             notices: Notices::default(),
             counters: Counters::default(),
             log,
-            join_positions: JoinPositions::default(),
-            sources: Chunks::default(),
+            sources: Sources::default(),
             first_free: HashMap::new(),
-            opened_at: Chunks::default(),
             formats: [0; FORMATS_MAX],
             latencies: Latencies::default(),
             rates: Rates::default(),
             taken: FeedStats::default(),
-            queue_bytes: 0,
             spilled: 0,
         }
-    }
-
-    pub(crate) fn set_send_buffer_bytes_max(&mut self, bytes_max: usize) {
-        self.send_buffer_bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
     }
 
     /// Returns the size of the sessions, and the size of their subscriptions including the entries in topics'
     /// member lists, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
-        let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>() + size_of::<u32>())
+        let sessions = self.slots.len() * (size_of::<Session>() + Sources::BYTES)
             + self.first_free.len() * 2 * size_of::<(u32, u32)>();
         (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
     }
@@ -169,20 +152,15 @@ impl<E: Encoder> Sessions<E> {
             subscriptions: SmallVec::new(),
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
-        if self.log.is_on() {
-            self.join_positions.open(index, self.log.next());
-        }
+        self.log.open(index);
         self.formats[usize::from(format.0)] += 1;
         if let Some(slot) = self.slots.get_mut(index as usize) {
             let generation = slot.generation.wrapping_add(1);
             *slot = fresh(generation);
-            self.sources[index as usize] = 0;
-            self.opened_at[index as usize] = 0;
             SessionId { index, generation }
         } else {
             self.slots.push(fresh(0));
-            self.sources.push(0);
-            self.opened_at.push(0);
+            self.sources.push();
             SessionId { index, generation: 0 }
         }
     }
@@ -190,14 +168,13 @@ impl<E: Encoder> Sessions<E> {
     /// Sets the source of a session, and the time at which it opened.
     pub(crate) fn set_source(&mut self, id: SessionId, source: u64, opened_at: u32) {
         if self.alive(id).is_some() {
-            self.sources[id.index as usize] = source;
-            self.opened_at[id.index as usize] = opened_at;
+            self.sources.set(id.index, source, opened_at);
         }
     }
 
     /// Returns the source of a session, and the time at which it opened.
     pub(crate) fn source(&self, id: SessionId) -> Option<(u64, u32)> {
-        self.alive(id).map(|_| (self.sources[id.index as usize], self.opened_at[id.index as usize]))
+        self.alive(id).map(|_| self.sources.of(id.index))
     }
 
     /// Returns the number of sessions per format.
@@ -213,30 +190,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// Returns the source of a member's session.
     pub(crate) fn source_of(&self, member: Member) -> u64 {
-        self.sources.get(member.session as usize).copied().unwrap_or(0)
-    }
-
-    /// Returns the source of more than half of the sessions and its share in percent, estimated from a
-    /// sample.
-    pub(crate) fn majority_source(&self, samples_max: usize) -> Option<(u64, u8)> {
-        let step = self.slots.len().div_ceil(samples_max.max(1)).max(1);
-        let sample = || {
-            let slots = (0..self.slots.len()).step_by(step);
-            let open = slots.filter(|at| self.slots[*at].state != SessionState::Closed);
-            open.map(|at| self.sources[at]).filter(|source| *source != 0)
-        };
-        // Boyer and Moore's majority vote: if any source has more than half, it is the last candidate.
-        let (mut candidate, mut lead) = (0, 0_usize);
-        for source in sample() {
-            if lead == 0 {
-                candidate = source;
-            }
-            lead = if source == candidate { lead + 1 } else { lead - 1 };
-        }
-        let (of_it, all) = sample().fold((0_usize, 0_usize), |(of_it, all), source| {
-            (of_it + usize::from(source == candidate), all + 1)
-        });
-        (of_it * 2 > all).then(|| (candidate, (of_it * 100 / all) as u8))
+        self.sources.of(member.session).0
     }
 
     /// Ends a session and drops its pending deliveries. The caller has removed it from its topics.
@@ -252,6 +206,7 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         session.state = SessionState::Closed;
+        self.sources.set(id.index, 0, 0);
         self.formats[usize::from(session.format.0)] -= 1;
         self.spilled -= spilled(&session.subscriptions);
         session.subscriptions = SmallVec::new();
@@ -303,15 +258,15 @@ impl<E: Encoder> Sessions<E> {
         }
         self.counters.pending -= pending;
         self.counters.dropped_on_disconnect += pending;
-        self.queue_bytes -= session.queue_bytes as usize;
-        (session.in_flight, session.in_flight_bytes) = (0, 0);
-        (session.queue_bytes, session.queue_bytes_in_flight) = (0, 0);
+        let bytes = session.queue_bytes;
+        self.send_buffers.release(&mut session.queue_bytes, bytes);
+        (session.in_flight, session.in_flight_bytes, session.queue_bytes_in_flight) = (0, 0, 0);
     }
 
     /// Records that a session is sent a publication out of the log's order.
     pub(crate) fn reorder(&mut self, index: u32) {
         self.slots[index as usize].reorder();
-        self.join_positions.reorder(index, self.log.next());
+        self.log.reorder(index);
     }
 
     pub(crate) fn alive(&self, id: SessionId) -> Option<&Session> {
@@ -323,20 +278,22 @@ impl<E: Encoder> Sessions<E> {
     }
 
     pub(crate) fn id_of(&self, member: Member) -> SessionId {
-        SessionId { index: member.session, generation: self.slots[member.session as usize].generation }
+        self.slots[member.session as usize].id(member.session)
     }
 
     /// Marks a session as ready.
     pub(crate) fn list(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
-        if !session.is_listed {
-            session.is_listed = true;
-            self.ready.push_back(SessionId { index, generation: session.generation });
-        }
+        self.events.list(session.id(index), &mut session.is_listed);
     }
 }
 
 impl Session {
+    /// Returns the id of the session with this index.
+    pub(crate) fn id(&self, index: u32) -> SessionId {
+        SessionId { index, generation: self.generation }
+    }
+
     pub(crate) fn is(&self, id: SessionId) -> bool {
         self.generation == id.generation && self.state != SessionState::Closed
     }

@@ -86,7 +86,7 @@ impl<E: Encoder> Hub<E> {
     /// Changes the limits of sessions, topics, patches and history. All other options must be those of the
     /// start, and the rooms that keep history must have the same prefixes. Presence is unchanged.
     pub fn set_limits(&mut self, options: Options) {
-        self.sessions.set_send_buffer_bytes_max(options.send_buffer_bytes_max);
+        self.sessions.send_buffers.set_bytes_max(options.send_buffer_bytes_max);
         self.topics.set_limits(options);
     }
 
@@ -122,7 +122,7 @@ impl<E: Encoder> Hub<E> {
     /// Returns the source of more than half of the sessions and its share in percent, estimated from
     /// `samples_max` sessions. `None` if no source has more than half.
     pub fn majority_source(&self, samples_max: usize) -> Option<(u64, u8)> {
-        self.sessions.majority_source(samples_max)
+        self.sessions.sources.majority(samples_max)
     }
 
     /// Sets the source of a session (a number chosen by the caller, the same for all sessions of one
@@ -358,7 +358,7 @@ impl<E: Encoder> Hub<E> {
     /// finished encoding, so call it again soon.
     #[inline]
     pub fn awaits_encodings(&self) -> bool {
-        !self.sessions.encoding_waiters.is_empty()
+        !self.sessions.events.encoding_waiters.is_empty()
     }
 
     /// Frees `excess_bytes` of memory: evicts the recovery log first, then the patches of feeds, then
@@ -394,7 +394,7 @@ impl<E: Encoder> Hub<E> {
             && self.requesters.is_empty()
             && self.to_confirm.is_empty()
             && self.prepared.is_empty()
-            && self.sessions.is_quiet()
+            && self.sessions.events.is_empty()
     }
 
     /// Returns the next session with new pending deliveries, with its tag.
@@ -541,7 +541,7 @@ impl<E: Encoder> Hub<E> {
     /// Returns the pending encoded bytes of all sessions under byte-limited policies. Shared frames count for
     /// each session.
     pub fn pending_bytes(&self) -> usize {
-        self.sessions.queue_bytes
+        self.sessions.send_buffers.bytes()
     }
 
     /// Returns the home core of a topic, if it has one.

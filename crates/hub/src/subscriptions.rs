@@ -299,8 +299,7 @@ impl<E: Encoder> Sessions<E> {
             subscription.flags.set(Flags::DELAYED, false);
             self.rates.cancel_delay(member);
         }
-        session.queue_bytes -= bytes;
-        self.queue_bytes -= bytes as usize;
+        self.send_buffers.release(&mut session.queue_bytes, bytes);
         out
     }
 
@@ -329,8 +328,8 @@ impl<E: Encoder> Sessions<E> {
             waiting.extend(publication_ref.map(|publication_ref| (entry.subscription, publication_ref)));
         }
         debug_assert_eq!(waiting.len(), outbox.waiting as usize);
-        let in_flight = session.queue_bytes_in_flight;
-        self.queue_bytes -= (std::mem::replace(&mut session.queue_bytes, in_flight) - in_flight) as usize;
+        let bytes = session.queue_bytes - session.queue_bytes_in_flight;
+        self.send_buffers.release(&mut session.queue_bytes, bytes);
         self.counters.pending -= waiting.len() as u64;
         for (subscription, publication_ref) in waiting {
             self.enqueue_again(Member { session: id.index, subscription }, publication_ref);

@@ -1,6 +1,6 @@
 //! The additional state of suspended sessions.
 
-use crate::log::LogIndex;
+use crate::join_positions::LogIndex;
 use crate::notice::Notice;
 use crate::session_id::SessionId;
 use crate::topics::Seeded;

@@ -1,0 +1,45 @@
+//! Sessions that the caller must serve: those with new pending deliveries, and those that must end.
+//!
+//! **Invariants.** A session with `is_listed` is once in `ready`, or waits for an encoding. A session in
+//! `terminating` stays in the state `Terminating` until it is closed.
+
+use crate::disconnect::Disconnect;
+use crate::encoding_waiters::EncodingWaiters;
+use crate::session_id::SessionId;
+use std::collections::VecDeque;
+
+pub(crate) struct SessionEvents<F> {
+    pub(crate) ready: VecDeque<SessionId>,
+    pub(crate) encoding_waiters: EncodingWaiters<F>,
+    pub(crate) terminating: VecDeque<(SessionId, Disconnect)>,
+}
+
+impl<F> Default for SessionEvents<F> {
+    fn default() -> Self {
+        let encoding_waiters = EncodingWaiters::default();
+        Self { ready: VecDeque::new(), encoding_waiters, terminating: VecDeque::new() }
+    }
+}
+
+impl<F> SessionEvents<F> {
+    /// Returns `true` if no session is ready and none is terminating.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.terminating.is_empty()
+    }
+
+    /// Marks a session as ready. `is_listed` is its own.
+    #[inline]
+    pub(crate) fn list(&mut self, session: SessionId, is_listed: &mut bool) {
+        if !std::mem::replace(is_listed, true) {
+            self.ready.push_back(session);
+        }
+    }
+
+    /// Makes sessions ready whose frames no other core is making any longer.
+    pub(crate) fn list_encoded(&mut self) {
+        if !self.encoding_waiters.is_empty() {
+            self.encoding_waiters.move_encoded_to(&mut self.ready);
+        }
+    }
+}
