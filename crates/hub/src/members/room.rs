@@ -4,18 +4,24 @@
 //! joins with another session meanwhile, that session takes the member's place.
 //!
 //! **Invariants.** While the room is watched, notices have covered the members with `is_reported`, by name or in the
-//! count `more`. The next notice covers the members of `gone` and `gone_unlisted`, which have left. `listed` members
-//! have a record; the others are only counted. `leaving` has the members of users who may return.
+//! count `more`. The next notice covers the members of `gone`, which have left. Members without a record are only
+//! counted. `leaving` has the members with `leaves_at`.
 
+mod entries;
+mod gone;
+mod leaving;
 mod notice;
+mod own;
 mod page;
 mod size;
 
 pub(super) use size::{table_bytes, tree_bytes};
 
-use crate::presence::{
-    Absence, DELTA_CHANGES_MAX, MemberId, PresenceMessage, PresenceOptions, RoomMember, User,
-};
+use crate::presence::{Absence, MemberId, PresenceMessage, PresenceOptions, RoomMember, User};
+use entries::Entries;
+use gone::Gone;
+use leaving::Leaving;
+use own::OwnMembers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,45 +70,22 @@ pub(super) struct Source {
     pub(super) confirmed_at: Instant,
 }
 
-/// A change that other nodes don't know yet.
-enum Unpublished {
-    Joined,
-    Left(Absence),
-}
-
 /// The members of a room.
 #[derive(Default)]
 pub(super) struct RoomPresence {
-    entries: BTreeMap<MemberId, Entry>,
-    /// The members of `entries` that have a record, so that a list needn't skip the other entries.
-    listed: BTreeSet<MemberId>,
-    /// Size of the records in bytes.
-    records_bytes: usize,
-    /// Number of this node's present members.
-    local: usize,
-    leaving: BTreeSet<(User, MemberId)>,
-    leaving_at: BTreeSet<(Instant, MemberId)>,
+    entries: Entries,
+    leaving: Leaving,
+    pub(super) own: OwnMembers,
     pub(super) sources: BTreeMap<u64, Source>,
     pub(super) is_watched: bool,
     /// The version of the last notice.
     pub(super) version: u64,
     /// Members that watchers don't know yet.
     fresh: BTreeSet<MemberId>,
-    /// Members that watchers know, and that have left.
-    gone: BTreeMap<MemberId, Record>,
-    /// Size of the records in `gone` in bytes.
-    gone_bytes: usize,
-    /// Members without a record that watchers know, and that have left.
-    gone_unlisted: BTreeSet<MemberId>,
+    gone: Gone,
     /// Number of changes since the last notice.
     changes: usize,
     pub(super) notify_at: Option<Instant>,
-    /// End of the time in which changes are published to other nodes.
-    pub(super) lease_until: Option<Instant>,
-    /// The version of this node's members that other nodes know.
-    pub(super) local_version: u64,
-    unpublished: BTreeMap<MemberId, Unpublished>,
-    pub(super) publish_at: Option<Instant>,
     pub(super) watch_at: Option<Instant>,
     /// Time of this node's last `Watch` message.
     pub(super) watched_at: Option<Instant>,
@@ -114,44 +97,29 @@ pub(super) struct RoomPresence {
 
 impl RoomPresence {
     /// Makes a room without members.
-    pub(super) fn new(local_version: u64, lease_until: Option<Instant>) -> Self {
-        Self { local_version, lease_until, ..Self::default() }
+    pub(super) fn new(own_version: u64, lease_until: Option<Instant>) -> Self {
+        Self { own: OwnMembers::new(own_version, lease_until), ..Self::default() }
     }
 
     /// Returns the time of the next due action.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let grace = self.leaving_at.first().map(|(at, _)| *at);
-        let all = [self.notify_at, self.publish_at, self.watch_at, self.unwatch_at, self.lease_until, grace];
-        all.into_iter().flatten().min()
+        let own = [self.own.publish_at, self.own.lease_until];
+        let all = [self.notify_at, self.watch_at, self.unwatch_at, self.leaving.first_at()];
+        all.into_iter().chain(own).flatten().min()
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        self.entries.is_empty() && !self.is_watched && self.lease_until.is_none() && self.gone_count() == 0
+        self.entries() == 0 && !self.is_watched && self.own.lease_until.is_none() && self.gone.len() == 0
     }
 
     /// Returns the number of members, including those that may return.
     pub(super) fn count(&self) -> usize {
         let unknown = |source: &Source| source.count.saturating_sub(source.known);
-        self.entries.len() + self.sources.values().map(unknown).sum::<usize>()
+        self.entries() + self.sources.values().map(unknown).sum::<usize>()
     }
 
     pub(super) fn entries(&self) -> usize {
-        self.entries.len()
-    }
-
-    fn gone_count(&self) -> usize {
-        self.gone.len() + self.gone_unlisted.len()
-    }
-
-    /// Cancels the pending report that a member has left. Returns `true` if there was one.
-    fn forget_gone(&mut self, id: MemberId) -> bool {
-        match self.gone.remove(&id) {
-            Some(record) => {
-                self.gone_bytes -= record.bytes;
-                true
-            }
-            None => self.gone_unlisted.remove(&id),
-        }
+        self.entries.by_id.len()
     }
 
     pub(super) fn join(
@@ -163,7 +131,7 @@ impl RoomPresence {
     ) {
         let id = record.id;
         let mut replaces = None;
-        if let Some(before) = self.entries.get(&id) {
+        if let Some(before) = self.entries.by_id.get(&id) {
             // The session has been resumed, or has moved from another node.
             let is_known = before.node == node && before.leaves_at.is_none();
             if is_known {
@@ -174,28 +142,23 @@ impl RoomPresence {
             return;
         }
         if let Some(user) = &record.user
-            && let Some(left) = self.first_leaving(user)
+            && let Some(left) = self.leaving.first_of(user)
         {
             let since_ms =
-                self.entries.get(&left).and_then(|left| Some(left.record.as_ref()?.member.since_ms));
+                self.entries.by_id.get(&left).and_then(|left| Some(left.record.as_ref()?.member.since_ms));
             if let Some(since_ms) = since_ms.filter(|since_ms| *since_ms < record.since_ms) {
                 record = Arc::new(RoomMember { since_ms, ..(*record).clone() });
             }
             let entry = self.remove(now, options, left, Absence::Ended);
             replaces = entry.and_then(|entry| if entry.is_reported { Some(left) } else { entry.replaces });
         }
-        let has_room = self.listed.len() < options.members_max;
-        if has_room {
-            self.listed.insert(id);
-        }
-        let is_reported = !self.is_watched || self.forget_gone(id);
+        let has_room = self.entries.listed.len() < options.members_max;
+        let is_reported = !self.is_watched || self.gone.remove(id);
         if !is_reported {
             self.fresh.insert(id);
         }
         let record = has_room.then(|| Record::new(record, node != THIS_NODE));
-        let entry = Entry { node, record, leaves_at: None, is_reported, replaces };
-        self.records_bytes += entry.record_bytes();
-        self.entries.insert(id, entry);
+        self.entries.insert(id, Entry { node, record, leaves_at: None, is_reported, replaces });
         self.appear(now, options, id, node);
         self.changed(now, options);
     }
@@ -208,7 +171,7 @@ impl RoomPresence {
         id: MemberId,
         absence: Absence,
     ) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let Some(entry) = self.entries.by_id.get_mut(&id) else { return };
         if entry.node != node || entry.leaves_at.is_some() {
             return;
         }
@@ -224,58 +187,34 @@ impl RoomPresence {
         }
         let at = now + options.grace;
         entry.leaves_at = Some(at);
-        self.leaving_at.insert((at, id));
-        if let Some(user) = user {
-            self.leaving.insert((user, id));
-        }
+        self.leaving.insert(at, id, user);
         self.disappear(now, options, id, node, absence);
     }
 
     /// Keeps a member that was about to leave.
     fn stay(&mut self, id: MemberId) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let Some(entry) = self.entries.by_id.get_mut(&id) else { return };
         let Some(at) = entry.leaves_at.take() else {
             // The member is counted on the node where it was present.
             let node = entry.node;
             self.uncount(node);
             return;
         };
-        self.leaving_at.remove(&(at, id));
-        let user = entry.user();
-        self.forget_leaving(user, id);
+        self.leaving.remove(at, id, entry.user());
     }
 
     fn set_node(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, node: u64) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let Some(entry) = self.entries.by_id.get(&id) else { return };
         if entry.node == THIS_NODE && node != THIS_NODE {
-            self.unpublish(now, options, id, Absence::Ended);
+            self.own.leave(now, options.interval, id, Absence::Ended);
         }
-        if let Some(entry) = self.entries.get_mut(&id) {
-            self.records_bytes -= entry.record_bytes();
-            entry.node = node;
-            // The member's texts may have belonged to a session that has left this node, so the record owns
-            // them.
-            entry.record = entry.record.take().map(|record| Record::new(record.member, true));
-            self.records_bytes += entry.record_bytes();
-        }
+        self.entries.move_to(id, node);
         self.appear(now, options, id, node);
-    }
-
-    /// Returns a member of a user who may return.
-    fn first_leaving(&self, user: &User) -> Option<MemberId> {
-        let from = (user.clone(), MemberId([0; 15]));
-        self.leaving.range(from..).next().filter(|(of, _)| of == user).map(|(_, id)| *id)
-    }
-
-    fn forget_leaving(&mut self, user: Option<User>, id: MemberId) {
-        if let Some(user) = user {
-            self.leaving.remove(&(user, id));
-        }
     }
 
     fn uncount(&mut self, node: u64) {
         if node == THIS_NODE {
-            self.local -= 1;
+            self.own.count -= 1;
         } else if let Some(source) = self.sources.get_mut(&node) {
             source.known = source.known.saturating_sub(1);
         }
@@ -283,23 +222,10 @@ impl RoomPresence {
 
     /// Adds a member that is present on a node.
     fn appear(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, node: u64) {
-        if node != THIS_NODE {
-            if let Some(source) = self.sources.get_mut(&node) {
-                source.known += 1;
-            }
-            return;
-        }
-        self.local += 1;
-        if self.lease_until.is_some() {
-            match self.unpublished.remove(&id) {
-                Some(Unpublished::Left(_)) => {}
-                Some(Unpublished::Joined) | None => {
-                    self.unpublished.insert(id, Unpublished::Joined);
-                }
-            }
-            self.publish_at.get_or_insert(now + options.interval);
-        } else {
-            self.local_version += 1;
+        if node == THIS_NODE {
+            self.own.join(now, options.interval, id);
+        } else if let Some(source) = self.sources.get_mut(&node) {
+            source.known += 1;
         }
     }
 
@@ -314,18 +240,7 @@ impl RoomPresence {
     ) {
         self.uncount(node);
         if node == THIS_NODE {
-            self.unpublish(now, options, id, absence);
-        }
-    }
-
-    fn unpublish(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, absence: Absence) {
-        if self.lease_until.is_some() {
-            if !matches!(self.unpublished.remove(&id), Some(Unpublished::Joined)) {
-                self.unpublished.insert(id, Unpublished::Left(absence));
-            }
-            self.publish_at.get_or_insert(now + options.interval);
-        } else {
-            self.local_version += 1;
+            self.own.leave(now, options.interval, id, absence);
         }
     }
 
@@ -336,35 +251,19 @@ impl RoomPresence {
         id: MemberId,
         absence: Absence,
     ) -> Option<Entry> {
-        let entry = self.remove_entry(id)?;
+        let entry = self.entries.remove(id)?;
         match entry.leaves_at {
-            Some(at) => {
-                self.leaving_at.remove(&(at, id));
-                self.forget_leaving(entry.user(), id);
-            }
+            Some(at) => self.leaving.remove(at, id, entry.user()),
             None => self.disappear(now, options, id, entry.node, absence),
         }
         if self.is_watched {
             if entry.is_reported {
-                match &entry.record {
-                    Some(record) => {
-                        self.gone_bytes += record.bytes;
-                        self.gone.insert(id, record.clone());
-                    }
-                    None => drop(self.gone_unlisted.insert(id)),
-                }
+                self.gone.insert(id, entry.record.as_ref());
             } else {
                 self.fresh.remove(&id);
             }
         }
         self.changed(now, options);
-        Some(entry)
-    }
-
-    fn remove_entry(&mut self, id: MemberId) -> Option<Entry> {
-        let entry = self.entries.remove(&id)?;
-        self.listed.remove(&id);
-        self.records_bytes -= entry.record_bytes();
         Some(entry)
     }
 
@@ -385,74 +284,41 @@ impl RoomPresence {
         self.is_watched = false;
         (self.notify_at, self.watch_at, self.watched_at, self.unwatch_at) = (None, None, None, None);
         self.changes = 0;
-        self.gone.clear();
-        self.gone_bytes = 0;
-        self.gone_unlisted.clear();
+        self.gone = Gone::default();
         for id in std::mem::take(&mut self.fresh) {
-            if let Some(entry) = self.entries.get_mut(&id) {
+            if let Some(entry) = self.entries.by_id.get_mut(&id) {
                 entry.is_reported = true;
             }
         }
         self.sources.clear();
         // Without a watch, no node reports the members of other nodes any longer.
-        let remote: Vec<MemberId> =
-            self.entries.iter().filter(|(_, entry)| entry.node != THIS_NODE).map(|(id, _)| *id).collect();
+        let remote = self.entries.by_id.iter().filter(|(_, entry)| entry.node != THIS_NODE);
+        let remote: Vec<MemberId> = remote.map(|(id, _)| *id).collect();
         for id in remote {
-            let Some(entry) = self.remove_entry(id) else { continue };
+            let Some(entry) = self.entries.remove(id) else { continue };
             if let Some(at) = entry.leaves_at {
-                self.leaving_at.remove(&(at, id));
-                self.forget_leaving(entry.user(), id);
+                self.leaving.remove(at, id, entry.user());
             }
         }
     }
 
     /// Removes members whose grace period is over.
     pub(super) fn expire(&mut self, now: Instant, options: &PresenceOptions) {
-        while let Some((at, id)) = self.leaving_at.first().copied().filter(|(at, _)| *at <= now) {
-            self.leaving_at.remove(&(at, id));
+        while let Some(id) = self.leaving.take_due(now) {
             self.remove(now, options, id, Absence::Ended);
         }
     }
 
     /// Returns the changes for other nodes.
     pub(super) fn delta(&mut self, now: Instant, options: &PresenceOptions) -> Option<PresenceMessage> {
-        self.publish_at = None;
-        if self.unpublished.is_empty() {
-            return None;
-        }
-        let mut left = Vec::new();
-        let mut joined = Vec::new();
-        for _ in 0..DELTA_CHANGES_MAX {
-            let Some((id, change)) = self.unpublished.pop_first() else { break };
-            match change {
-                Unpublished::Left(absence) => left.push((id, absence)),
-                Unpublished::Joined => {
-                    joined.extend(self.entries.get(&id).and_then(Entry::member));
-                }
-            }
-        }
-        if !self.unpublished.is_empty() {
-            self.publish_at = Some(now + options.interval);
-        }
-        let from = self.local_version;
-        self.local_version += 1;
-        Some(PresenceMessage::Delta { from, to: self.local_version, count: self.local, joined, left })
-    }
-
-    /// Stops publishing changes.
-    pub(super) fn end_lease(&mut self) {
-        (self.lease_until, self.publish_at) = (None, None);
-        if !self.unpublished.is_empty() {
-            self.unpublished.clear();
-            self.local_version += 1;
-        }
+        self.own.delta(now, options.interval, &self.entries.by_id)
     }
 
     /// Returns all members of this node at its current version, for another node.
     pub(super) fn snapshot(&self) -> PresenceMessage {
         let here = |entry: &&Entry| entry.node == THIS_NODE && entry.leaves_at.is_none();
-        let members = self.entries.values().filter(here).filter_map(Entry::member).collect();
-        PresenceMessage::Snapshot { version: self.local_version, count: self.local, members }
+        let members = self.entries.by_id.values().filter(here).filter_map(Entry::member).collect();
+        PresenceMessage::Snapshot { version: self.own.version, count: self.own.count, members }
     }
 
     /// Handles another node's complete list of members.
@@ -512,8 +378,8 @@ impl RoomPresence {
         node: u64,
         leaves: impl Fn(&MemberId) -> bool,
     ) {
-        let entries =
-            self.entries.iter().filter(|(_, entry)| entry.node == node && entry.leaves_at.is_none());
+        let is_there = |entry: &Entry| entry.node == node && entry.leaves_at.is_none();
+        let entries = self.entries.by_id.iter().filter(|(_, entry)| is_there(entry));
         let left: Vec<MemberId> = entries.map(|(id, _)| *id).filter(|id| leaves(id)).collect();
         for id in left {
             self.leave(now, options, node, id, Absence::Ended);

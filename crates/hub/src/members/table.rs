@@ -79,7 +79,7 @@ impl PresenceTable {
             due.map(|at| timers.insert((at, room.clone())));
         }
         if state.is_unused() {
-            *next_version = (*next_version).max(state.local_version + 1);
+            *next_version = (*next_version).max(state.own.version + 1);
             due.map(|at| timers.remove(&(at, room.clone())));
             rooms.remove(room);
             if timers.is_empty() {
@@ -140,11 +140,11 @@ impl PresenceTable {
         }
         self.with(now, room, |state, options, out| match message {
             PresenceMessage::Watch { have } => {
-                state.lease_until = Some(now + LEASE);
+                state.own.lease_until = Some(now + LEASE);
                 while let Some(delta) = state.delta(now, options) {
                     out.send(None, delta);
                 }
-                let version = state.local_version;
+                let version = state.own.version;
                 let is_current = have.iter().any(|(_, has)| *has == version);
                 let answer = if is_current { PresenceMessage::Current { version } } else { state.snapshot() };
                 out.send(Some(node), answer);
@@ -186,7 +186,7 @@ impl PresenceTable {
                 if is_due(state.unwatch_at) {
                     state.unwatch();
                 }
-                if is_due(state.publish_at)
+                if is_due(state.own.publish_at)
                     && let Some(delta) = state.delta(now, options)
                 {
                     out.send(None, delta);
@@ -204,8 +204,8 @@ impl PresenceTable {
                 if is_due(state.notify_at) {
                     out.notices.extend(state.notice(out.room, out.stats));
                 }
-                if is_due(state.lease_until) {
-                    state.end_lease();
+                if is_due(state.own.lease_until) {
+                    state.own.end_lease();
                 }
             });
         }

@@ -1,7 +1,7 @@
 //! Notices of changes to a room's watchers.
 
 use super::{Record, RoomPresence};
-use crate::presence::{MemberId, NOTICE_BYTES_MAX, NOTICE_CHANGES_MAX, PresenceNotice, PresenceStats};
+use crate::presence::{NOTICE_BYTES_MAX, NOTICE_CHANGES_MAX, PresenceNotice, PresenceStats};
 use crate::topic::Room;
 
 impl RoomPresence {
@@ -14,10 +14,8 @@ impl RoomPresence {
         self.notify_at = None;
         let changes = std::mem::take(&mut self.changes);
         let mut gone = std::mem::take(&mut self.gone);
-        self.gone_bytes = 0;
-        let mut gone_unlisted = std::mem::take(&mut self.gone_unlisted);
         let fresh = std::mem::take(&mut self.fresh);
-        let total = gone.len() + gone_unlisted.len() + fresh.len();
+        let total = gone.len() + fresh.len();
         let count = self.count();
         if total == 0 && count == self.last_count {
             stats.coalesced += changes as u64;
@@ -37,10 +35,9 @@ impl RoomPresence {
         let mut bytes = 0;
         let mut listed = 0;
         for id in fresh {
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            let Some(entry) = self.entries.by_id.get_mut(&id) else { continue };
             entry.is_reported = true;
-            let was_known = |id: &MemberId| gone.contains_key(id) || gone_unlisted.contains(id);
-            let replaced = entry.replaces.take().filter(was_known);
+            let replaced = entry.replaces.take().filter(|before| gone.contains(*before));
             let Some(Record { member: record, .. }) = &entry.record else {
                 notice.more += 1;
                 continue;
@@ -53,14 +50,13 @@ impl RoomPresence {
             bytes += record.bytes();
             match replaced {
                 Some(before) => {
-                    gone.remove(&before);
-                    gone_unlisted.remove(&before);
+                    gone.remove(before);
                     notice.replaced.push((record.clone(), before));
                 }
                 None => notice.joined.push(record.clone()),
             }
         }
-        for Record { member: record, .. } in gone.into_values() {
+        for Record { member: record, .. } in gone.records.into_values() {
             if listed < NOTICE_CHANGES_MAX && bytes + record.bytes() <= NOTICE_BYTES_MAX {
                 listed += 1;
                 bytes += record.bytes();
@@ -69,7 +65,7 @@ impl RoomPresence {
                 notice.more += 1;
             }
         }
-        notice.more += gone_unlisted.len();
+        notice.more += gone.unlisted.len();
         stats.notices += 1;
         stats.truncated += notice.more as u64;
         stats.coalesced += changes.saturating_sub(1) as u64;

@@ -19,16 +19,21 @@ impl RoomPresence {
             false => entry.node == THIS_NODE && entry.leaves_at.is_none(),
         };
         let mut visited = 0;
-        let listed = self.listed.range(range).inspect(|_| visited += 1);
-        let known =
-            listed.filter_map(|id| Some(&self.entries.get(id).filter(is_meant)?.record.as_ref()?.member));
+        let listed = self.entries.listed.range(range).inspect(|_| visited += 1);
+        let known = listed
+            .filter_map(|id| Some(&self.entries.by_id.get(id).filter(is_meant)?.record.as_ref()?.member));
         let mut known = known.peekable();
-        let mut gone =
-            self.gone.range(range).map(|(_, record)| &record.member).filter(|_| for_watcher).peekable();
+        let mut gone = self
+            .gone
+            .records
+            .range(range)
+            .map(|(_, record)| &record.member)
+            .filter(|_| for_watcher)
+            .peekable();
         let mut page = MembersPage {
             members: Vec::new(),
             has_more: false,
-            count: if for_watcher { self.last_count } else { self.local },
+            count: if for_watcher { self.last_count } else { self.own.count },
             version: for_watcher.then_some(self.version),
             visited: 0,
         };

@@ -3,7 +3,7 @@
 //! Most rooms are small, and nearly all of their memory is the first nodes of trees. So trees are counted by
 //! their nodes.
 
-use super::{Entry, Record, RoomPresence};
+use super::{Record, RoomPresence};
 use crate::presence::RoomMember;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,16 +37,16 @@ pub(in crate::members) fn table_bytes<T>(capacity: usize) -> usize {
     capacity * 8 / 7 * (size_of::<T>() + 1)
 }
 
-fn map_bytes<K, V>(map: &BTreeMap<K, V>) -> usize {
+pub(super) fn map_bytes<K, V>(map: &BTreeMap<K, V>) -> usize {
     tree_bytes::<(K, V)>(map.len())
 }
 
-fn set_bytes<T>(set: &BTreeSet<T>) -> usize {
+pub(super) fn set_bytes<T>(set: &BTreeSet<T>) -> usize {
     tree_bytes::<T>(set.len())
 }
 
 /// Frees the node that an emptied tree keeps.
-fn trim<T: Default>(tree: &mut T, is_empty: impl FnOnce(&T) -> bool) {
+pub(super) fn trim<T: Default>(tree: &mut T, is_empty: impl FnOnce(&T) -> bool) {
     if is_empty(tree) {
         *tree = T::default();
     }
@@ -67,37 +67,26 @@ impl RoomPresence {
     /// Returns the approximate size of the referenced memory, without texts of this node's sessions. 0 if it
     /// is unused.
     pub(in crate::members) fn bytes(&self) -> usize {
-        self.records_bytes
-            + self.gone_bytes
-            + map_bytes(&self.entries)
-            + set_bytes(&self.listed)
-            + set_bytes(&self.leaving)
-            + set_bytes(&self.leaving_at)
+        self.entries.bytes()
+            + self.leaving.bytes()
+            + self.own.bytes()
             + map_bytes(&self.sources)
             + set_bytes(&self.fresh)
-            + map_bytes(&self.gone)
-            + set_bytes(&self.gone_unlisted)
-            + map_bytes(&self.unpublished)
+            + self.gone.bytes()
     }
 
     /// Frees the nodes of empty trees.
     pub(in crate::members) fn trim(&mut self) {
-        trim(&mut self.entries, BTreeMap::is_empty);
-        trim(&mut self.listed, BTreeSet::is_empty);
-        trim(&mut self.leaving, BTreeSet::is_empty);
-        trim(&mut self.leaving_at, BTreeSet::is_empty);
+        self.entries.trim();
+        self.leaving.trim();
+        self.own.trim();
         trim(&mut self.sources, BTreeMap::is_empty);
         trim(&mut self.fresh, BTreeSet::is_empty);
-        trim(&mut self.gone, BTreeMap::is_empty);
-        trim(&mut self.gone_unlisted, BTreeSet::is_empty);
-        trim(&mut self.unpublished, BTreeMap::is_empty);
+        self.gone.trim();
     }
 
     /// Returns `true` if the running sums are right. Takes time linear in the members.
     pub(in crate::members) fn is_counted(&self) -> bool {
-        let listed = self.entries.iter().filter(|(_, entry)| entry.record.is_some());
-        self.records_bytes == self.entries.values().map(Entry::record_bytes).sum::<usize>()
-            && self.gone_bytes == self.gone.values().map(|record| record.bytes).sum::<usize>()
-            && listed.map(|(id, _)| id).eq(&self.listed)
+        self.entries.is_counted() && self.gone.is_counted()
     }
 }
