@@ -10,14 +10,13 @@ use crate::socketio::{
     Target as Asked,
 };
 use bytes::Bytes;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_hub::{Data, Rooms};
 use stentor_json as json;
 use stentor_ports::{
-    Acknowledged, Command, CommandError, Concerned, Done, LocalNode, Principal, PublicId, ROOMS_LISTED_MAX,
-    RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
+    Acknowledged, Command, Concerned, Done, LocalNode, Principal, PublicId, ROOMS_LISTED_MAX, RoomList,
+    RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };
 use tokio::sync::oneshot;
 
@@ -171,7 +170,8 @@ impl Bridge {
                 let (event, data) = (event.name.clone(), event.arguments.clone());
                 Command::Call { event, data, timeout, answered: answered.clone(), done }
             };
-            clients = self.carry_out(plane, &target, call).await.map_or(0, |concerned| concerned.sessions);
+            clients =
+                self.ordered.carry_out(plane, &target, call).await.map_or(0, |concerned| concerned.sessions);
         }
         self.respond(namespace, asker, ResponseBody::ClientCount(clients as u64));
         Ok(())
@@ -203,47 +203,13 @@ impl Bridge {
             }
         };
         let Some(target) = target else { return Ok(()) };
-        let result = self.carry_out(plane, &target, command).await;
+        let result = self.ordered.carry_out(plane, &target, command).await;
         if let (Some(asker), true, Ok(concerned)) = (asker, is_single, result)
             && concerned.sessions > 0
         {
             self.respond(namespace, asker, ResponseBody::Done);
         }
         Ok(())
-    }
-
-    /// Carries out a command for sessions when all earlier messages to rooms have reached the sessions' cores. If necessary,
-    /// waits until there is room for it.
-    pub(super) async fn carry_out(
-        &self,
-        plane: &Arc<dyn LocalNode>,
-        target: &Target,
-        command: impl Fn(Done<Concerned>) -> Command,
-    ) -> Result<Concerned, CommandError> {
-        if self.has_delivered.swap(false, Ordering::Relaxed) {
-            // This request to join matches no session. A core that has answered it has sent its earlier messages to the other
-            // cores.
-            let nobody = Target::of_rooms(target.everybody.clone(), vec![self.nobody.clone()], Vec::new());
-            let rooms = Rooms::from(self.nobody.clone());
-            self.submit(plane, &nobody, |done| Command::Join { rooms: rooms.clone(), done }).await?;
-        }
-        self.submit(plane, target, command).await
-    }
-
-    async fn submit(
-        &self,
-        plane: &Arc<dyn LocalNode>,
-        target: &Target,
-        command: impl Fn(Done<Concerned>) -> Command,
-    ) -> Result<Concerned, CommandError> {
-        loop {
-            let (done, answered) = oneshot::channel();
-            plane.command(target.clone(), command(Done::new(move |result| _ = done.send(result))));
-            match answered.await.unwrap_or(Err(CommandError::Stopped)) {
-                Err(CommandError::Busy) => self.space.wait().await,
-                result => return result,
-            }
-        }
     }
 
     /// Answers a request while others are handled.

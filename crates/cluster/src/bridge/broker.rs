@@ -67,7 +67,7 @@ impl Bridges {
         // The ways of Python's adapter come last. Servers in Python can't be asked, and nodes of Stentor ignore each
         // other on their channel.
         for ways in namespaces.values_mut() {
-            ways.sort_by_key(|(bridge, _)| bridge.adapter == Adapter::Python);
+            ways.sort_by_key(|(bridge, _)| bridge.options.adapter == Adapter::Python);
         }
         Ok(Arc::new(Self { bridges, namespaces, inner, control: OnceLock::new(), space }))
     }
@@ -99,7 +99,7 @@ impl Bridges {
     pub async fn connect(&self) -> Result<Connections, ConnectError> {
         let mut connections = Vec::new();
         for bridge in &self.bridges {
-            connections.push(match bridge.waits {
+            connections.push(match bridge.options.wait {
                 true => None,
                 false => {
                     let shard = bridge.shards.all().pop().unwrap_or_default();
@@ -130,9 +130,9 @@ impl Bridges {
         for (bridge, first) in self.bridges.iter().zip(connections.0) {
             let namespaces: Vec<&str> = bridge.namespaces.iter().map(|namespace| &*namespace.name).collect();
             tracing::info!(
-                redis = %bridge.address,
-                adapter = ?bridge.adapter,
-                prefix = bridge.prefix,
+                redis = %bridge.options.address,
+                adapter = ?bridge.options.adapter,
+                prefix = bridge.options.prefix,
                 namespaces = namespaces.join(", "),
                 "sharing namespaces with Socket.IO's servers"
             );
@@ -166,12 +166,12 @@ impl MetricSource for Bridges {
             .bridges
             .iter()
             .map(|bridge| Figures {
-                prefix: &bridge.prefix,
-                redis: bridge.address.to_string(),
+                prefix: &bridge.options.prefix,
+                redis: bridge.options.address.to_string(),
                 is_up: bridge.shards.are_up(),
                 counters: &bridge.counters,
                 inbox_bytes: bridge.inbox.bytes(),
-                outgoing_bytes: bridge.outgoing.unsent().1,
+                outgoing_bytes: bridge.publisher.outgoing.unsent().1,
                 dropped: bridge.inbox.dropped(),
             })
             .collect();

@@ -141,9 +141,9 @@ impl Bridge {
     /// Publishes a request or an answer, if there is room for it.
     pub(super) fn publish_now(&self, published: Result<Published, WireError>) -> bool {
         let is_sent = match published {
-            Ok((channel, payload)) => self.send(channel, payload),
+            Ok((channel, payload)) => self.publisher.push(channel, payload),
             Err(error) => {
-                tracing::warn!(%error, prefix = self.prefix, "a message can't be sent to Socket.IO's servers");
+                tracing::warn!(%error, prefix = self.options.prefix, "a message can't be sent to Socket.IO's servers");
                 false
             }
         };

@@ -9,9 +9,7 @@ use super::{Adapter, Bridge};
 use crate::engine::PROBE_INTERVAL;
 use crate::engine::common::{Backoff, Probe};
 use crate::engine::redis::link::Link;
-use crate::engine::redis::publisher;
 use crate::metrics::count;
-use bytes::Bytes;
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::collections::HashSet;
@@ -121,7 +119,7 @@ impl Bridge {
             self.shards.moved.notify_one();
             if !std::mem::replace(&mut is_reported, true) {
                 tracing::warn!(
-                    prefix = self.prefix,
+                    prefix = self.options.prefix,
                     reason,
                     "the connection to Redis is lost; clients of Socket.IO's servers and of this node don't receive each other's \
                      messages until it is back"
@@ -146,7 +144,7 @@ impl Bridge {
         shard.connected(link.sender());
         *backoff = Backoff::default();
         if std::mem::take(is_reported) {
-            tracing::info!(prefix = self.prefix, "the connection to Redis is back");
+            tracing::info!(prefix = self.options.prefix, "the connection to Redis is back");
         }
         let mut probe = tokio::time::interval(PROBE_INTERVAL);
         loop {
@@ -181,7 +179,7 @@ impl Bridge {
         if shard.endpoint.is_none() {
             link.subscribe(std::slice::from_ref(&self.probe), true).await?;
         }
-        if self.adapter != Adapter::Sharded {
+        if self.options.adapter != Adapter::Sharded {
             let own: HashSet<_> =
                 self.namespaces.iter().flat_map(|namespace| namespace.protocol.channels()).collect();
             link.subscribe(&own.into_iter().collect::<Vec<_>>(), true).await?;
@@ -196,7 +194,7 @@ impl Bridge {
 
     /// Subscribes to, or unsubscribes from, the changed sharded channels of a shard.
     async fn subscribe_changed(&self, link: &Link, shard: &Arc<Shard>) -> Result<(), String> {
-        if self.adapter != Adapter::Sharded {
+        if self.options.adapter != Adapter::Sharded {
             shard.take_changes();
             shard.set_complete();
             return Ok(());
@@ -236,25 +234,20 @@ impl Bridge {
             match Link::connect(&self.server, None).await {
                 Ok(mut link) => {
                     backoff = Backoff::default();
-                    self.publishes.store(true, Ordering::Relaxed);
-                    let reason = publisher::serve(&self.outgoing, self.publish_with, &mut link).await;
-                    self.publishes.store(false, Ordering::Relaxed);
+                    let reason = self.publisher.serve(&mut link).await;
                     tracing::debug!(
-                        prefix = self.prefix,
+                        prefix = self.options.prefix,
                         reason,
                         "the publishing connection to Redis is lost"
                     );
                 }
                 // The other connection reports it.
-                Err(reason) => tracing::debug!(prefix = self.prefix, reason, "no connection to Redis"),
+                Err(reason) => {
+                    tracing::debug!(prefix = self.options.prefix, reason, "no connection to Redis")
+                }
             }
             backoff.wait().await;
         }
-    }
-
-    /// Publishes a payload as soon as there is a connection. Returns `true` if the queue has room for it.
-    pub(super) fn send(&self, channel: String, payload: Bytes) -> bool {
-        self.outgoing.push(channel, payload).is_ok()
     }
 }
 

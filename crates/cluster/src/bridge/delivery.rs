@@ -9,7 +9,7 @@ use crate::metrics::count;
 use crate::socketio::{Event, Selection};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stentor_ports::{Busy, Command, LocalNode, Order};
+use stentor_ports::{Command, LocalNode};
 
 impl Bridge {
     /// Handles arrived messages in order, for as long as the node runs.
@@ -20,7 +20,7 @@ impl Bridge {
                 self.counters.count_refused(reason);
                 if !self.has_reported_refusal.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        prefix = self.prefix,
+                        prefix = self.options.prefix,
                         %reason,
                         "a message of another server is refused; further ones are counted only, in stentor_bridge_messages_refused_total"
                     );
@@ -79,12 +79,10 @@ impl Bridge {
             let (name, data) = (&event.name, &event.arguments);
             let emit = |done| Command::Emit { event: Some(name.clone()), data: data.clone(), volatile, done };
             // An error means that the node stops, and its sessions end.
-            let _ = self.carry_out(plane, &target.clone().only_sessions(), emit).await;
+            let _ = self.ordered.carry_out(plane, &target.clone().only_sessions(), emit).await;
         }
-        let Some(message) = broadcast(target, event, volatile) else { return Ok(()) };
-        self.has_delivered.store(true, Ordering::Relaxed);
-        while plane.receive(message.clone(), Order::Namespace) == Err(Busy) {
-            self.space.wait().await;
+        if let Some(message) = broadcast(target, event, volatile) {
+            self.ordered.deliver(plane, message).await;
         }
         Ok(())
     }

@@ -21,8 +21,10 @@ mod expected;
 mod inbox;
 mod metrics;
 mod namespace;
+mod ordered;
 mod pending;
 mod protocol;
+mod publisher;
 mod refused;
 mod sessions;
 mod shards;
@@ -30,8 +32,6 @@ mod shards;
 pub use bridged::BridgedCommands;
 pub use broker::{Bridges, Connections};
 
-use crate::engine::common::Outgoing;
-use crate::engine::redis::publisher::Publish;
 use crate::engine::redis::server::Server;
 use crate::engine::{Address, ConnectError, Identity, Limits};
 use crate::metrics::count;
@@ -43,13 +43,14 @@ use connection::Pushes;
 use inbox::Inbox;
 use metrics::Counters;
 use namespace::Namespace;
+use ordered::Ordered;
 use pending::Pending;
+use publisher::Publisher;
 use shards::Shards;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use stentor_cluster_settings::{Adapter, SubscriptionMode};
-use stentor_hub::Room;
 use stentor_ports::{Broadcast as Message, Busy, Ledger};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -80,17 +81,12 @@ pub struct Options {
 
 /// Namespaces that are shared over one Redis.
 pub struct Bridge {
-    prefix: String,
-    address: Address,
+    options: Options,
     server: Arc<Server>,
-    /// `true` if the node starts before Redis can be reached.
-    waits: bool,
-    adapter: Adapter,
     namespaces: Vec<Arc<Namespace>>,
     /// The channel over which the node proves that messages arrive.
     probe: Arc<str>,
-    outgoing: Outgoing,
-    publish_with: Publish,
+    publisher: Publisher,
     inbox: Inbox,
     pending: Pending,
     questions: Questions,
@@ -101,14 +97,8 @@ pub struct Bridge {
     /// Notified when rooms have gained their first member or lost the last one.
     interest_changed: Notify,
     counters: Counters,
-    space: Arc<Space>,
+    ordered: Ordered,
     has_reported_refusal: AtomicBool,
-    /// `true` while the publishing connection exists.
-    publishes: AtomicBool,
-    /// `true` if messages to rooms were delivered after the last command for sessions.
-    has_delivered: AtomicBool,
-    /// A room with a random name and without members.
-    nobody: Room,
 }
 
 impl Bridge {
@@ -125,17 +115,12 @@ impl Bridge {
         let namespaces = options.namespaces.iter();
         let namespaces = namespaces.map(|name| Namespace::new(options, name, is_only(name)).map(Arc::new));
         let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;
-        let command = if options.adapter == Adapter::Sharded { "SPUBLISH" } else { "PUBLISH" };
         let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);
         Ok(Arc::new(Self {
-            prefix: options.prefix.clone(),
-            address: options.address.clone(),
-            waits: options.wait,
-            adapter: options.adapter,
+            options: options.clone(),
             namespaces,
             probe: format!("{}-probe#{:016x}", options.prefix, fastrand::u64(..)).into(),
-            outgoing: Outgoing::new(ledger.clone(), &options.limits),
-            publish_with: Publish { command, prefix: b"" },
+            publisher: Publisher::new(options, ledger.clone()),
             inbox: Inbox::new(&options.limits, ledger.clone()),
             pending: Pending::default(),
             questions: (questions, Mutex::new(Some(receiver))),
@@ -145,18 +130,14 @@ impl Bridge {
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             interest_changed: Notify::new(),
             counters: Counters::default(),
-            space,
+            ordered: Ordered::new(space)?,
             has_reported_refusal: AtomicBool::new(false),
-            publishes: AtomicBool::new(false),
-            has_delivered: AtomicBool::new(false),
-            nobody: Room::plain(&format!("{:016x}", fastrand::u64(..)))
-                .map_err(|e| ConnectError(e.to_string()))?,
         }))
     }
 
     /// Returns `true` if the channels are distributed over the primaries of a Redis Cluster.
     fn is_spread(&self) -> bool {
-        self.adapter == Adapter::Sharded && self.server.is_cluster()
+        self.options.adapter == Adapter::Sharded && self.server.is_cluster()
     }
 
     /// Publishes a message of this node.
@@ -176,9 +157,9 @@ impl Bridge {
     ) -> Result<(), Busy> {
         match namespace.protocol.broadcast(selection, volatile, event) {
             Ok((channel, payload)) => {
-                if self.send(channel, payload) {
+                if self.publisher.push(channel, payload) {
                     count(&self.counters.sent);
-                } else if self.publishes.load(Ordering::Relaxed) {
+                } else if self.publisher.is_connected() {
                     return Err(Busy);
                 } else {
                     // Clients of this node don't wait for a Redis that can't be reached.

@@ -198,7 +198,10 @@ impl Bridge {
                     is_reported = false;
                     if now != ranges || has_moved {
                         if !ranges.is_empty() && now != ranges {
-                            tracing::info!(prefix = self.prefix, "slots of the Redis Cluster have moved");
+                            tracing::info!(
+                                prefix = self.options.prefix,
+                                "slots of the Redis Cluster have moved"
+                            );
                         }
                         ranges.clone_from(&now);
                         let begin = |endpoint: &Endpoint| Shard {
@@ -219,7 +222,7 @@ impl Bridge {
                 }
                 Err(reason) if !std::mem::replace(&mut is_reported, true) => {
                     tracing::warn!(
-                        prefix = self.prefix,
+                        prefix = self.options.prefix,
                         reason,
                         "the slots of the Redis Cluster aren't known"
                     );
@@ -235,11 +238,11 @@ impl Bridge {
 
     /// Publishes to the primaries of a Redis Cluster, for as long as the node runs.
     pub(super) async fn publish_sharded(self: Arc<Self>) {
-        self.publishes.store(true, Ordering::Relaxed);
+        self.publisher.set_connected(true);
         let mut is_reported = false;
         loop {
-            let Some((mut batch, permit)) = take_batch(&self.outgoing) else {
-                self.outgoing.added().await;
+            let Some((mut batch, permit)) = take_batch(&self.publisher.outgoing) else {
+                self.publisher.outgoing.added().await;
                 continue;
             };
             let mut not_sent = 0;
@@ -251,7 +254,7 @@ impl Bridge {
                     && !std::mem::replace(&mut is_reported, true)
                 {
                     tracing::warn!(
-                        prefix = self.prefix,
+                        prefix = self.options.prefix,
                         reason,
                         "a primary of the Redis Cluster takes no messages"
                     );
@@ -295,7 +298,7 @@ impl Bridge {
             let mut pipeline = Pipeline::with_capacity(messages.len());
             messages
                 .iter()
-                .for_each(|(channel, payload)| self.publish_with.add(&mut pipeline, channel, payload));
+                .for_each(|(channel, payload)| self.publisher.publish.add(&mut pipeline, channel, payload));
             sent.spawn(async move { (sender.send(&pipeline).await, messages) });
         }
         while let Some(Ok((result, messages))) = sent.join_next().await {

@@ -1,0 +1,46 @@
+//! The messages and requests of this node that wait for Redis.
+
+use super::{Adapter, Options};
+use crate::engine::common::Outgoing;
+use crate::engine::redis::link::Link;
+use crate::engine::redis::publisher::{self, Publish};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stentor_ports::Ledger;
+
+pub(super) struct Publisher {
+    pub(super) outgoing: Outgoing,
+    pub(super) publish: Publish,
+    is_connected: AtomicBool,
+}
+
+impl Publisher {
+    pub(super) fn new(options: &Options, ledger: Arc<Ledger>) -> Self {
+        let command = if options.adapter == Adapter::Sharded { "SPUBLISH" } else { "PUBLISH" };
+        let outgoing = Outgoing::new(ledger, &options.limits);
+        Self { outgoing, publish: Publish { command, prefix: b"" }, is_connected: AtomicBool::new(false) }
+    }
+
+    /// Returns `true` while the publishing connection exists.
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_connected(&self, is_connected: bool) {
+        self.is_connected.store(is_connected, Ordering::Relaxed);
+    }
+
+    /// Publishes a payload as soon as there is a connection. Returns `true` if the queue has room for it.
+    pub(super) fn push(&self, channel: String, payload: Bytes) -> bool {
+        self.outgoing.push(channel, payload).is_ok()
+    }
+
+    /// Publishes over one connection until it is lost. Returns the reason.
+    pub(super) async fn serve(&self, link: &mut Link) -> String {
+        self.set_connected(true);
+        let reason = publisher::serve(&self.outgoing, self.publish, link).await;
+        self.set_connected(false);
+        reason
+    }
+}
