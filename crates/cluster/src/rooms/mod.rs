@@ -21,15 +21,18 @@
 mod appends;
 mod driver;
 mod heads;
+mod reads;
 mod room;
 mod vacant;
 
 use crate::NodeId;
-use crate::engine::{EngineError, History, PAYLOAD_BYTES_MAX, Reply, Request};
+use crate::engine::{EngineError, PAYLOAD_BYTES_MAX, Reply, Request};
 use crate::replaced::Replaced;
 use appends::{Appends, Step};
 use bytes::Bytes;
 pub(crate) use driver::{Publisher, READ_INTERVAL, RoomDriver};
+use heads::Heads;
+use reads::Reads;
 pub(crate) use room::Resync;
 use room::{News, Next, Reading, RoomState};
 use std::collections::{BTreeMap, VecDeque};
@@ -42,12 +45,6 @@ pub(crate) use vacant::VacantRooms;
 /// Interval at which newest positions are compared with the engine's: twice within [`HEAD_TTL`](crate::engine::HEAD_TTL), for
 /// which an engine keeps them after each request.
 const HEADS_INTERVAL: Duration = Duration::from_secs(24);
-/// Maximum number of rooms in a request for newest positions.
-const HEADS_MAX: usize = 256;
-/// Maximum number of histories that are read at the same time.
-const READS_MAX: usize = 16;
-/// Maximum number of messages per request.
-const READ_MESSAGES_MAX: usize = 1_000;
 /// Delay before a failed request is repeated.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Size of the updates waiting for the data plane at which the node takes no more messages.
@@ -134,25 +131,14 @@ pub(crate) struct Rooms<P> {
     drawn: u64,
     /// `true` if the connection to the engine isn't the first one.
     may_have_missed: bool,
-    /// Rooms whose history must be read, in this order.
-    to_read: BTreeMap<u64, Room>,
-    /// Number of reads without an answer.
-    reads: usize,
-    /// The time until which reads wait, because one has failed.
-    read_at: Option<Instant>,
-    /// Rooms whose heads must be compared, with their incarnations.
-    to_compare: VecDeque<(Room, u64)>,
-    /// The open request for heads.
-    comparing: Option<u64>,
-    /// The time of the next comparison, or of the next attempt.
-    compare_at: Option<Instant>,
+    reads: Reads,
+    heads: Heads,
     outputs: VecDeque<Queued<P>>,
     output_bytes: usize,
     /// Bytes of messages that wait for reads of their rooms.
     waiting_bytes: usize,
     /// Replaced epochs of rooms. Members receive no further messages of these epochs.
     replaced: Replaced,
-    random: fastrand::Rng,
     recovered: u64,
     resyncs: BTreeMap<Resync, u64>,
 }
@@ -174,17 +160,12 @@ impl<P> Rooms<P> {
             asked: ShrinkingMap::default(),
             drawn: 0,
             may_have_missed: false,
-            to_read: BTreeMap::new(),
-            reads: 0,
-            read_at: None,
-            to_compare: VecDeque::new(),
-            comparing: None,
-            compare_at: None,
+            reads: Reads::default(),
+            heads: Heads::new(node.0),
             outputs: VecDeque::new(),
             output_bytes: 0,
             waiting_bytes: 0,
             replaced: Replaced::default(),
-            random: fastrand::Rng::with_seed(node.0),
             recovered: 0,
             resyncs: Resync::ALL.map(|reason| (reason, 0)).into(),
         }
@@ -218,7 +199,12 @@ impl<P> Rooms<P> {
 
     /// The time at which [`Rooms::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let due = [self.appends.poll_timeout(), self.read_at, self.compare_at, self.vacant.poll_timeout()];
+        let due = [
+            self.appends.poll_timeout(),
+            self.reads.retry_at,
+            self.heads.poll_timeout(),
+            self.vacant.poll_timeout(),
+        ];
         due.into_iter().flatten().min()
     }
 
@@ -292,7 +278,7 @@ impl<P> Rooms<P> {
         if let Some(state) = self.vacate(room) {
             self.waiting_bytes -= state.waiting_bytes();
             if let Reading::Due(number) = state.reading() {
-                self.to_read.remove(&number);
+                self.reads.due.remove(&number);
             }
         }
         if has_subscribers {
@@ -333,7 +319,7 @@ impl<P> Rooms<P> {
 
     /// Handles a new connection to the engine. If it isn't the first one, messages may have been missed.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
-        self.read_at = None;
+        self.reads.retry_at = None;
         // Reads before the first report of a connection were made on this connection.
         if std::mem::replace(&mut self.may_have_missed, true) {
             let rooms: Vec<Room> = self.rooms.keys().cloned().collect();
@@ -359,20 +345,15 @@ impl<P> Rooms<P> {
                 self.send_appends();
             }
             Some(Asked::Read(room, incarnation)) => {
-                self.reads -= 1;
                 self.handle_read(now, number, &room, incarnation, reply, decode);
                 self.start_reads();
             }
             Some(Asked::End(room, incarnation, epoch)) => {
-                self.reads -= 1;
                 self.handle_end(now, number, &room, incarnation, epoch, reply);
                 self.start_reads();
             }
-            Some(Asked::Heads(asked)) if self.comparing == Some(number) => {
-                self.comparing = None;
-                self.handle_heads(now, asked, reply);
-            }
-            Some(Asked::Heads(_)) | None => {}
+            Some(Asked::Heads(asked)) => self.handle_heads(now, number, asked, reply),
+            None => {}
         }
     }
 
@@ -381,16 +362,10 @@ impl<P> Rooms<P> {
         self.vacant.expire(now);
         self.appends.handle_timeout(now);
         self.send_appends();
-        if self.read_at.take_if(|at| *at <= now).is_some() {
+        if self.reads.retry_at.take_if(|at| *at <= now).is_some() {
             self.start_reads();
         }
-        if self.compare_at.take_if(|at| *at <= now).is_some() {
-            if self.to_compare.is_empty() && self.comparing.is_none() {
-                self.compare_all(now);
-            } else {
-                self.compare(now);
-            }
-        }
+        self.compare_due(now);
     }
 
     fn draw(&mut self) -> u64 {
@@ -441,114 +416,6 @@ impl<P> Rooms<P> {
             self.read(room);
         }
         !news.resyncs.is_empty()
-    }
-
-    /// Schedules a read of a room's history.
-    fn read(&mut self, room: &Room) {
-        let number = self.draw();
-        if let Some(state) = self.rooms.get_mut(room) {
-            state.set_due(number);
-            self.to_read.insert(number, room.clone());
-        }
-        self.start_reads();
-    }
-
-    fn start_reads(&mut self) {
-        while self.read_at.is_none()
-            && self.reads < READS_MAX
-            && !self.is_full()
-            && let Some((_, room)) = self.to_read.pop_first()
-        {
-            let number = self.draw();
-            let Some(state) = self.rooms.get_mut(&room) else { continue };
-            self.waiting_bytes -= state.waiting_bytes();
-            let (since, incarnation) = (state.ask(number), state.incarnation);
-            let messages_max = state.limits.publications_max.min(READ_MESSAGES_MAX);
-            self.reads += 1;
-            let asked = Asked::Read(room.clone(), incarnation);
-            let age_max = state.limits.age_max;
-            self.request(number, asked, Request::History { room, since, messages_max, age_max });
-        }
-    }
-
-    fn handle_read(
-        &mut self,
-        now: Instant,
-        number: u64,
-        room: &Room,
-        incarnation: u64,
-        reply: Result<Reply, EngineError>,
-        decode: impl Fn(&Room, &Bytes) -> Option<Content>,
-    ) {
-        let is_expected = |state: &&RoomState| {
-            state.incarnation == incarnation && state.reading() == Reading::Asked(number)
-        };
-        let Some(newest) = self.rooms.get(room).filter(is_expected).map(RoomState::newest) else { return };
-        match reply {
-            Ok(Reply::History(History { head: Some(Position { epoch, .. }), .. }))
-                if self.replaced.contains(epoch) =>
-            {
-                self.end_epoch(room, epoch);
-            }
-            Ok(Reply::History(mut history)) => {
-                let epoch = history.head.map(|head| head.epoch);
-                let messages = std::mem::take(&mut history.messages).into_iter();
-                let messages = messages.filter(|(position, _)| Some(position.epoch) == epoch);
-                let messages = messages.map(|(position, payload)| (position, decode(room, &payload)));
-                let messages = messages.collect();
-                let resynced =
-                    self.change(room, |state, news| state.handle_history(&history, messages, news));
-                let now_at = self.rooms.get(room).and_then(RoomState::newest);
-                if newest.is_some() && now_at != newest && !resynced {
-                    self.recovered += 1;
-                }
-            }
-            Err(EngineError::Refused(reason)) => {
-                tracing::warn!(
-                    room = room.name(),
-                    reason = &*reason,
-                    "the engine can't read the history of a room"
-                );
-                self.change(room, RoomState::handle_refusal);
-            }
-            Ok(_) | Err(_) => {
-                self.read_at.get_or_insert(now + RETRY_DELAY);
-                self.read(room);
-            }
-        }
-    }
-
-    /// Ends an epoch to which the engine has returned and whose messages members have received. The engine must begin another
-    /// one.
-    fn end_epoch(&mut self, room: &Room, epoch: Epoch) {
-        let number = self.draw();
-        let Some(state) = self.rooms.get_mut(room) else { return };
-        state.wait_for_end(number);
-        self.reads += 1;
-        let asked = Asked::End(room.clone(), state.incarnation, epoch);
-        self.request(number, asked, Request::EndEpoch { room: room.clone(), epoch });
-    }
-
-    fn handle_end(
-        &mut self,
-        now: Instant,
-        number: u64,
-        room: &Room,
-        incarnation: u64,
-        epoch: Epoch,
-        reply: Result<Reply, EngineError>,
-    ) {
-        match reply {
-            Ok(_) => {}
-            // This engine can't begin another epoch.
-            Err(EngineError::Refused(_)) => self.replaced.remove(epoch),
-            Err(_) => _ = self.read_at.get_or_insert(now + RETRY_DELAY),
-        }
-        let is_expected =
-            |state: &RoomState| state.incarnation == incarnation && state.reading() == Reading::Asked(number);
-        if self.rooms.get(room).is_some_and(is_expected) {
-            self.read(room);
-        }
     }
 }
 

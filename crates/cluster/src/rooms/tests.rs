@@ -140,7 +140,7 @@ impl Cluster {
             let stats = rooms.stats();
             assert_eq!((stats.appends, stats.append_bytes, stats.reading), (0, 0, 0), "seed {seed}");
             assert_eq!(
-                (stats.waiting_bytes, rooms.asked.len(), rooms.to_read.len()),
+                (stats.waiting_bytes, rooms.asked.len(), rooms.reads.due.len()),
                 (0, 0, 0),
                 "seed {seed}"
             );

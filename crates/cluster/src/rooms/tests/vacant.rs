@@ -1,7 +1,7 @@
 //! Rooms with history and without subscribers, which the engine has because clients of one node published to them.
 
 use super::*;
-use crate::engine::HEAD_TTL;
+use crate::engine::{HEAD_TTL, History};
 use stentor_ports::{Denial, Ledger};
 
 const MAX: usize = 40;
