@@ -125,9 +125,9 @@ impl Feeds {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.phase.acquire();
         let request = FeedRequest::Acquire { key: key.clone(), term_seen: feed.log.term_seen };
-        self.request(now, request);
+        let ticket = self.request(now, request);
         if is_cold {
-            self.cold.asked.insert(Ticket(self.drawn));
+            self.cold.asked.insert(ticket);
             self.cold.charge.add(COLD_KEY_BYTES + key.as_str().len());
         }
     }

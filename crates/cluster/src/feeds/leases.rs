@@ -59,7 +59,7 @@ impl Feeds {
     /// one, so a holder needs a term greater than theirs.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.holders.handle_connected(now);
-        self.drawn_before = self.drawn;
+        self.requests.handle_connected();
         let keys: Vec<Key> = self.feeds.keys().cloned().collect();
         for key in keys {
             let delay = ACQUIRE_INTERVAL.mul_f64(self.random.f64());

@@ -3,7 +3,6 @@
 //! The subscribers of the node stay until then, and no other node may have any. So the node acquires a feed's lease
 //! again if no other node has done so within [`TAKE_BACK_DELAY`].
 
-use super::request::Purpose;
 use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
@@ -41,7 +40,6 @@ impl Feeds {
 
     /// Returns `true` while other nodes don't yet know which leases this node has released.
     pub(crate) fn is_releasing(&self) -> bool {
-        !self.outputs.is_empty()
-            || self.asked.values().any(|asked| matches!(asked.purpose, Purpose::Release(_)))
+        !self.outputs.is_empty() || self.requests.is_releasing()
     }
 }

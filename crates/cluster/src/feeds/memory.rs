@@ -3,17 +3,14 @@
 use super::Feeds;
 use super::feed::Feed;
 use super::phase::Holding;
-use super::request::{Asked, FeedRequest};
 
 /// Memory of a feed without its document: its state and its places in the tables.
 const FEED_BYTES: usize = size_of::<Feed>() + 256;
-/// Memory of a request without an answer.
-const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<FeedRequest>();
 
 impl Feeds {
     /// Returns the bytes of all feeds, requests and replaced epochs.
     pub(crate) fn held_bytes(&self) -> usize {
         let leases = self.leases * size_of::<Holding>();
-        self.feeds.len() * FEED_BYTES + leases + self.asked.len() * REQUEST_BYTES + self.replaced.held_bytes()
+        self.feeds.len() * FEED_BYTES + leases + self.requests.held_bytes() + self.replaced.held_bytes()
     }
 }

@@ -38,6 +38,7 @@ mod phase;
 mod push;
 mod replies;
 mod request;
+mod requests;
 mod subscribers;
 
 use crate::NodeId;
@@ -50,7 +51,8 @@ use feed::{Feed, Refresh, Step, Waiting};
 use holders::Holders;
 use leaving::delay_after_release;
 use phase::{Next, Phase};
-use request::{Asked, FeedRequest, Output, Ticket};
+use request::{FeedRequest, Output, Ticket};
+use requests::Requests;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,21 +114,15 @@ pub(crate) struct Feeds {
     holders: Holders,
     /// Epochs of feeds that this node has seen replaced.
     replaced: Replaced,
-    asked: ShrinkingMap<Ticket, Asked>,
-    drawn: u64,
-    /// Number of requests before the engine was connected again.
-    drawn_before: u64,
+    requests: Requests,
     due: BTreeSet<(Instant, Key)>,
     outputs: VecDeque<Output>,
-    /// Requests that wait until others are answered.
-    requests: VecDeque<(Ticket, FeedRequest)>,
     /// Time for which a feed without subscribers is fetched.
     idle_ttl: Duration,
     random: fastrand::Rng,
     is_leaving: bool,
     resyncs: u64,
     lost_leases: u64,
-    requested: u64,
 }
 
 impl Feeds {
@@ -141,30 +137,21 @@ impl Feeds {
             cold,
             holders: Holders::default(),
             replaced: Replaced::default(),
-            asked: ShrinkingMap::default(),
-            drawn: 0,
-            drawn_before: 0,
+            requests: Requests::default(),
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
-            requests: VecDeque::new(),
             idle_ttl,
             random: fastrand::Rng::with_seed(node.0),
             is_leaving: false,
             resyncs: 0,
             lost_leases: 0,
-            requested: 0,
         }
     }
 
     /// The next output.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
-        if self.asked.len() - self.requests.len() < REQUESTS_MAX
-            && let Some((ticket, request)) = pop_front(&mut self.requests)
-        {
-            self.requested += 1;
-            return Some(Output::Request(ticket, request));
-        }
-        pop_front(&mut self.outputs)
+        let request = self.requests.poll().map(|(ticket, request)| Output::Request(ticket, request));
+        request.or_else(|| pop_front(&mut self.outputs))
     }
 
     /// When [`Feeds::handle_timeout`] is due.
@@ -180,8 +167,8 @@ impl Feeds {
             followed: self.feeds.len() - self.leases,
             resyncs: self.resyncs,
             lost_leases: self.lost_leases,
-            requests: self.requested,
-            requests_waiting: self.requests.len(),
+            requests: self.requests.sent,
+            requests_waiting: self.requests.waiting.len(),
             cold_keys: self.cold.len(),
             cold_keys_released: self.cold.released_early(),
         }
@@ -223,7 +210,7 @@ impl Feeds {
 
     /// Number of requests so far.
     pub(crate) fn requests_drawn(&self) -> u64 {
-        self.drawn
+        self.requests.drawn()
     }
 
     /// Handles clients that wait until the node's copy of a feed is confirmed. [`FeedUpdate::Confirmed`] follows with
@@ -233,7 +220,7 @@ impl Feeds {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         // If the log is being read, or must be read again, it is read once more afterwards.
         let read_at = feed.phase.is_current().then_some(now + CONFIRM_DELAY);
-        feed.waiting = Some(Waiting { asked: self.drawn, read_at: feed.confirm_at().or(read_at) });
+        feed.waiting = Some(Waiting { asked: self.requests.drawn(), read_at: feed.confirm_at().or(read_at) });
         self.reschedule(key);
     }
 
@@ -432,7 +419,8 @@ impl Feeds {
             match feed.next_step(epoch) {
                 Step::Idle => return self.release_after_push(now, key),
                 Step::Store(entries) => {
-                    return self.request(now, FeedRequest::Store { key: key.clone(), lease, entries });
+                    self.request(now, FeedRequest::Store { key: key.clone(), lease, entries });
+                    return;
                 }
                 Step::Publish(entry) => {
                     let channel = Channel::from(key.clone());
@@ -449,8 +437,7 @@ impl Feeds {
     }
 
     fn insert(&mut self, now: Instant, key: &Key, is_wanted: bool) {
-        self.drawn += 1;
-        let feed = Feed::new(now, self.drawn, (self.source_of)(key), is_wanted);
+        let feed = Feed::new(now, self.requests.draw(), (self.source_of)(key), is_wanted);
         self.feeds.insert(key.clone(), Box::new(feed));
     }
 
@@ -463,13 +450,9 @@ impl Feeds {
         }
     }
 
-    fn request(&mut self, now: Instant, request: FeedRequest) {
-        self.drawn += 1;
-        let ticket = Ticket(self.drawn);
-        let (key, purpose) = (request.key().clone(), request.purpose());
-        let incarnation = self.feeds.get(&key).map_or(0, |feed| feed.incarnation);
-        self.asked.insert(ticket, Asked { key, incarnation, purpose, at: now });
-        self.requests.push_back((ticket, request));
+    fn request(&mut self, now: Instant, request: FeedRequest) -> Ticket {
+        let incarnation = self.feeds.get(request.key()).map_or(0, |feed| feed.incarnation);
+        self.requests.push(now, incarnation, request)
     }
 
     fn reschedule(&mut self, key: &Key) {

@@ -13,7 +13,9 @@ use stentor_ports::FeedUpdate;
 impl Feeds {
     /// The engine has answered.
     pub(crate) fn handle_reply(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
-        let Some(Asked { key, incarnation, purpose, at }) = self.asked.remove(&ticket) else { return };
+        let Some(Asked { key, incarnation, purpose, at }) = self.requests.asked.remove(&ticket) else {
+            return;
+        };
         self.cold.handle_answer(ticket, &key);
         if let Purpose::Release(term) = purpose {
             // A node that asks for the lease gets it from now on.
@@ -49,7 +51,7 @@ impl Feeds {
                 self.leases += 1;
                 self.holders.begin_reports(now);
                 self.fetch(&key);
-                if ticket.0 <= self.drawn_before {
+                if self.requests.is_former(ticket) {
                     // Another server may have granted the lease before the engine was connected again.
                     self.begin_term(now, &key);
                 }

@@ -704,6 +704,10 @@ fn feeds_survive_faults_and_never_go_back() {
         history.check(&cluster, seed);
         assert!(cluster.holders().len() <= 1, "seed {seed}");
         cluster.holders().into_iter().for_each(|holder| cluster.leave_feeds(holder));
-        assert_eq!(cluster.nodes.iter().map(|node| node.feeds.asked.len()).sum::<usize>(), 0, "seed {seed}");
+        assert_eq!(
+            cluster.nodes.iter().map(|node| node.feeds.requests.asked.len()).sum::<usize>(),
+            0,
+            "seed {seed}"
+        );
     });
 }

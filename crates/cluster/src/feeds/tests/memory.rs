@@ -42,8 +42,8 @@ fn feeds_that_are_gone_leave_no_memory_behind() {
     feeds.handle_timeout(now + IDLE_TTL);
     answer_all(&mut feeds, now + IDLE_TTL);
     assert_eq!((feeds.stats().leases, feeds.stats().followed, feeds.held_bytes()), (0, 0, 0));
-    let tables = [feeds.feeds.capacity(), feeds.asked.capacity()];
-    let queues = [feeds.requests.capacity(), feeds.outputs.capacity(), feeds.due.len()];
+    let tables = [feeds.feeds.capacity(), feeds.requests.asked.capacity()];
+    let queues = [feeds.requests.waiting.capacity(), feeds.outputs.capacity(), feeds.due.len()];
     assert!(tables.into_iter().all(|capacity| capacity <= FEEDS / 2), "{tables:?}");
     assert_eq!(queues, [0, 0, 0]);
 }

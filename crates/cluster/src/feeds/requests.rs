@@ -1,0 +1,75 @@
+//! The requests to the engine: at most [`REQUESTS_MAX`] have no answer, and further ones wait.
+
+use super::REQUESTS_MAX;
+use super::request::{Asked, FeedRequest, Purpose, Ticket};
+use std::collections::VecDeque;
+use std::time::Instant;
+use stentor_hub::{ShrinkingMap, pop_front};
+
+/// Memory of a request without an answer.
+const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<FeedRequest>();
+
+#[derive(Default)]
+pub(super) struct Requests {
+    /// Requests without an answer, those in `waiting` included.
+    pub(super) asked: ShrinkingMap<Ticket, Asked>,
+    /// The last number.
+    drawn: u64,
+    /// Number of requests before the engine was connected again.
+    drawn_before: u64,
+    /// Requests that wait until others are answered.
+    pub(super) waiting: VecDeque<(Ticket, FeedRequest)>,
+    /// Number of requests that were sent.
+    pub(super) sent: u64,
+}
+
+impl Requests {
+    /// The number of the last request.
+    pub(super) fn drawn(&self) -> u64 {
+        self.drawn
+    }
+
+    /// Draws a number that no request has.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    /// Adds a request of a feed in its present incarnation.
+    pub(super) fn push(&mut self, now: Instant, incarnation: u64, request: FeedRequest) -> Ticket {
+        let ticket = Ticket(self.draw());
+        let (key, purpose) = (request.key().clone(), request.purpose());
+        self.asked.insert(ticket, Asked { key, incarnation, purpose, at: now });
+        self.waiting.push_back((ticket, request));
+        ticket
+    }
+
+    /// Returns the next request to send.
+    pub(super) fn poll(&mut self) -> Option<(Ticket, FeedRequest)> {
+        if self.asked.len() - self.waiting.len() >= REQUESTS_MAX {
+            return None;
+        }
+        let next = pop_front(&mut self.waiting)?;
+        self.sent += 1;
+        Some(next)
+    }
+
+    /// Handles that the engine is connected again.
+    pub(super) fn handle_connected(&mut self) {
+        self.drawn_before = self.drawn;
+    }
+
+    /// Returns `true` if a request was made before the engine was connected again.
+    pub(super) fn is_former(&self, ticket: Ticket) -> bool {
+        ticket.0 <= self.drawn_before
+    }
+
+    /// Returns `true` while the engine hasn't released all leases that it should release.
+    pub(super) fn is_releasing(&self) -> bool {
+        self.asked.values().any(|asked| matches!(asked.purpose, Purpose::Release(_)))
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.asked.len() * REQUEST_BYTES
+    }
+}
