@@ -27,8 +27,8 @@ pub(super) struct Pushes {
 
 impl Pushes {
     pub(super) fn new(bridge: Arc<Bridge>, shard: Arc<Shard>) -> Arc<Self> {
-        let is_replaced = AtomicBool::new(false);
-        Arc::new(Self { bridge, shard, is_replaced, probe: Probe::default() })
+        let (is_replaced, probe) = (AtomicBool::new(false), Probe::new(bridge.probe.clone()));
+        Arc::new(Self { bridge, shard, is_replaced, probe })
     }
 
     fn receive(&self, pattern: Option<&[u8]>, channel: &[u8], payload: Vec<u8>) {

@@ -6,7 +6,7 @@ use crate::engine::{PROBE_INTERVAL, SILENCE_MAX};
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -107,13 +107,18 @@ impl<C: Eq + Hash + Debug> Outages<C> {
 }
 
 /// Messages of a node to itself, which prove that a connection delivers.
-#[derive(Default)]
 pub(crate) struct Probe {
+    /// The channel of the messages.
+    pub(crate) channel: Arc<str>,
     /// Time at which the first message was sent that hasn't arrived yet. `None` if all messages have arrived.
     unanswered_since: Mutex<Option<Instant>>,
 }
 
 impl Probe {
+    pub(crate) fn new(channel: Arc<str>) -> Self {
+        Self { channel, unanswered_since: Mutex::default() }
+    }
+
     /// Resets the probe for a new connection.
     pub(crate) fn reset(&self) {
         *locked(&self.unanswered_since) = None;

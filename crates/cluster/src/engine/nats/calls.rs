@@ -4,7 +4,7 @@ use super::protocol::{self, Incoming};
 use crate::engine::common::locked;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 #[derive(Default)]
 struct State {
@@ -19,28 +19,39 @@ struct State {
 }
 
 /// Commands to be written, and requests without an answer. Bounded by the permits of the node's requests.
-#[derive(Default)]
-pub(super) struct Calls(Mutex<State>);
+pub(super) struct Calls {
+    state: Mutex<State>,
+    /// Prefix of the subjects of the server's answers.
+    pub(super) inbox: String,
+    /// Notified when commands wait to be written.
+    pub(super) added: Notify,
+}
 
 impl Calls {
+    pub(super) fn new(inbox: String) -> Self {
+        Self { state: Mutex::default(), inbox, added: Notify::new() }
+    }
+
     /// Drops pending requests, because the connection is lost or a new one begins. Returns the number of the next
     /// connection.
     pub(super) fn begin(&self) -> u64 {
-        let state = &mut *locked(&self.0);
+        let state = &mut *locked(&self.state);
         *state = State { connection: state.connection + 1, drawn: state.drawn, ..State::default() };
         state.connection
     }
 
     /// Queues a command for the current connection.
     pub(super) fn command(&self, command: impl Into<Vec<u8>>) {
-        locked(&self.0).commands.push_back(command.into());
+        locked(&self.state).commands.push_back(command.into());
+        self.added.notify_one();
     }
 
     /// Queues a report about this node, unless one waits already. That one is published after all questions so far.
     pub(super) fn report(&self, command: Vec<u8>) {
-        let state = &mut *locked(&self.0);
+        let state = &mut *locked(&self.state);
         if !std::mem::replace(&mut state.has_report, true) {
             state.commands.push_back(command);
+            self.added.notify_one();
         }
     }
 
@@ -48,23 +59,24 @@ impl Calls {
     pub(super) fn call(
         &self,
         connection: u64,
-        inbox: &str,
         subject: &str,
         headers: &str,
         payload: &[&[u8]],
     ) -> oneshot::Receiver<Incoming> {
         let (sender, receiver) = oneshot::channel();
-        let state = &mut *locked(&self.0);
+        let state = &mut *locked(&self.state);
         if state.connection == connection {
             state.drawn += 1;
             let mut command = Vec::new();
-            protocol::publish(&mut command, subject, &format!("{inbox}.{}", state.drawn), headers, payload);
+            let inbox = format!("{}.{}", self.inbox, state.drawn);
+            protocol::publish(&mut command, subject, &inbox, headers, payload);
             state.commands.push_back(command);
             // Removes the requests of callers that have stopped waiting.
             if state.answers.len() >= 1_024 && state.drawn.is_multiple_of(1_024) {
                 state.answers.retain(|_, answer| !answer.is_closed());
             }
             state.answers.insert(state.drawn, sender);
+            self.added.notify_one();
         }
         receiver
     }
@@ -72,17 +84,18 @@ impl Calls {
     /// Waits until the server has carried out all commands written before.
     pub(super) fn ping(&self, connection: u64) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        let state = &mut *locked(&self.0);
+        let state = &mut *locked(&self.state);
         if state.connection == connection {
             state.commands.push_back(b"PING\r\n".into());
             state.pongs.push_back(sender);
+            self.added.notify_one();
         }
         receiver
     }
 
     /// Appends commands until `to` has about `bytes_max` bytes.
     pub(super) fn take(&self, to: &mut Vec<u8>, bytes_max: usize) {
-        let mut state = locked(&self.0);
+        let mut state = locked(&self.state);
         // A report that stays in the queue doesn't suppress another one.
         state.has_report = false;
         while to.len() < bytes_max
@@ -93,14 +106,14 @@ impl Calls {
     }
 
     pub(super) fn handle_pong(&self) {
-        let pong = locked(&self.0).pongs.pop_front();
+        let pong = locked(&self.state).pongs.pop_front();
         // The caller may have stopped waiting.
         let _ = pong.map(|pong| pong.send(()));
     }
 
     pub(super) fn handle_answer(&self, message: Incoming) {
         let id = message.subject.rsplit_once('.').and_then(|(_, id)| id.parse::<u64>().ok());
-        let answer = id.and_then(|id| locked(&self.0).answers.remove(&id));
+        let answer = id.and_then(|id| locked(&self.state).answers.remove(&id));
         let _ = answer.map(|answer| answer.send(message));
     }
 }
@@ -111,7 +124,7 @@ mod tests {
 
     #[test]
     fn many_questions_are_answered_by_one_report() {
-        let calls = Calls::default();
+        let calls = Calls::new(String::new());
         let written = || {
             let mut written = Vec::new();
             calls.take(&mut written, 1_024);

@@ -6,7 +6,7 @@ use super::link::{self, Info, Link};
 use super::parts::{self, Assembled, PART_BYTES_MAX};
 use super::protocol::{self, Incoming, Op};
 use super::records::QUESTION;
-use crate::engine::common::{Backoff, Change, Permit, Stream, Taken};
+use crate::engine::common::{Backoff, Change, Outages, Permit, Stream, Taken};
 use crate::engine::{Channel, Event, PROBE_INTERVAL, SILENCE_MAX};
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
@@ -32,9 +32,10 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<oneshot::Sender<R
     let mut attempt = fastrand::usize(..hosts);
     let mut failures = 0;
     let mut backoff = Backoff::default();
+    let outages = Outages::new("NATS");
     loop {
         let reason = match Link::connect(&shared.servers, attempt).await {
-            Ok(link) => serve(&shared, link, &mut first).await,
+            Ok(link) => serve(&shared, link, &outages, &mut first).await,
             Err(reason) => reason,
         };
         attempt = attempt.wrapping_add(1);
@@ -51,7 +52,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<oneshot::Sender<R
             let _ = first.send(Err(reason));
             return;
         }
-        shared.outages.begin((), &reason);
+        outages.begin((), &reason);
         backoff.wait().await;
     }
 }
@@ -63,6 +64,7 @@ const READ_BYTES: usize = 16 << 10;
 async fn serve(
     shared: &Arc<Shared>,
     link: Link,
+    outages: &Outages<()>,
     first: &mut Option<oneshot::Sender<Result<(), String>>>,
 ) -> String {
     let Link { info, stream, received } = link;
@@ -73,8 +75,8 @@ async fn serve(
     let connection = shared.calls.begin();
     let part_bytes_max = info.max_payload.saturating_sub(HEADERS_BYTES_MAX).clamp(1, PART_BYTES_MAX);
     let own = [
-        (format!("{}.*", shared.inbox), INBOX),
-        (shared.probe_subject.clone(), PROBE),
+        (format!("{}.*", shared.calls.inbox), INBOX),
+        (shared.probe.channel.to_string(), PROBE),
         (shared.names.records(), RECORDS),
     ];
     for (subject, sid) in own {
@@ -86,7 +88,7 @@ async fn serve(
         reason = transmit(shared, write, part_bytes_max) => reason,
         reason = probe(shared) => reason,
         never = shared.remove_released_terms() => match never {},
-        reason = establish(shared, connection, &info, part_bytes_max, first) => reason,
+        reason = establish(shared, connection, &info, part_bytes_max, outages, first) => reason,
     }
 }
 
@@ -96,6 +98,7 @@ async fn establish(
     connection: u64,
     info: &Info,
     part_bytes_max: usize,
+    outages: &Outages<()>,
     first: &mut Option<oneshot::Sender<Result<(), String>>>,
 ) -> String {
     let is_cluster = !info.cluster.is_empty();
@@ -106,6 +109,7 @@ async fn establish(
         part_bytes_max,
         established_at: Instant::now(),
         broken: Notify::new(),
+        stream_limits: tokio::sync::Mutex::default(),
     });
     // The streams are created before interest is established, which may take longer.
     match timeout(SILENCE_MAX, shared.make_streams(&session, is_cluster)).await {
@@ -114,15 +118,14 @@ async fn establish(
         Err(_) => return "JetStream doesn't answer".into(),
     }
     shared.publish_record(QUESTION);
-    let established = shared.calls.ping(connection);
-    shared.wake.notify_one();
-    if established.await.is_err() {
+    if shared.calls.ping(connection).await.is_err() {
         return "the connection was lost".into();
     }
     shared.session.send_replace(Some(session.clone()));
-    shared.outages.end(&());
+    outages.end(&());
     shared.events.send(Event::Connected);
-    shared.wake.notify_one();
+    // Messages have waited until now.
+    shared.calls.added.notify_one();
     if let Some(first) = first.take() {
         let _ = first.send(Ok(()));
     }
@@ -139,10 +142,7 @@ async fn receive(
         loop {
             match protocol::parse(&mut received) {
                 Ok(Some(Op::Message(message))) => handle_message(shared, message),
-                Ok(Some(Op::Ping)) => {
-                    shared.calls.command("PONG\r\n");
-                    shared.wake.notify_one();
-                }
+                Ok(Some(Op::Ping)) => shared.calls.command("PONG\r\n"),
                 Ok(Some(Op::Pong)) => shared.calls.handle_pong(),
                 // `INFO` reports other servers, or that this one is about to stop.
                 Ok(Some(Op::Info(_))) => {}
@@ -248,7 +248,7 @@ async fn transmit(
         }
         if batch.is_empty() {
             tokio::select! {
-                () = shared.wake.notified() => {}
+                () = shared.calls.added.notified() => {}
                 () = shared.interest.changed() => {}
                 () = shared.outgoing.added() => {}
             }
@@ -314,8 +314,7 @@ async fn probe(shared: &Arc<Shared>) -> String {
             return reason;
         }
         let mut probe = Vec::new();
-        protocol::publish(&mut probe, &shared.probe_subject, "", "", &[]);
+        protocol::publish(&mut probe, &shared.probe.channel, "", "", &[]);
         shared.calls.command(probe);
-        shared.wake.notify_one();
     }
 }

@@ -35,13 +35,13 @@ pub(super) struct Session {
     pub(super) established_at: tokio::time::Instant,
     /// Notified when the connection must be replaced.
     pub(super) broken: Notify,
+    /// The known limits of the stream of rooms.
+    pub(super) stream_limits: tokio::sync::Mutex<StreamLimits>,
 }
 
 /// Limits of each room in the stream of rooms: number of messages, and their age in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamLimits {
-    /// The connection on which the limits were read.
-    connection: u64,
     messages: i64,
     age: i64,
 }
@@ -146,9 +146,8 @@ impl Shared {
         headers: &str,
         payload: &[&[u8]],
     ) -> Result<Incoming, EngineError> {
-        let answer = self.calls.call(session.connection, &self.inbox, subject, headers, payload);
-        self.wake.notify_one();
-        let answer = answer.await.map_err(|_| EngineError::connection_lost())?;
+        let answer = self.calls.call(session.connection, subject, headers, payload).await;
+        let answer = answer.map_err(|_| EngineError::connection_lost())?;
         if answer.status() == Some(503) {
             // A stream or JetStream is missing. A new connection creates the streams.
             session.broken.notify_one();
@@ -255,8 +254,7 @@ impl Shared {
     fn tell(&self, session: &Session, what: &str, stream: Stream, question: &Value) {
         let subject = format!("$JS.API.{what}.{}", self.names.stream(stream.kind()));
         let payload = question.to_string();
-        drop(self.calls.call(session.connection, &self.inbox, &subject, "", &[payload.as_bytes()]));
-        self.wake.notify_one();
+        drop(self.calls.call(session.connection, &subject, "", &[payload.as_bytes()]));
     }
 
     /// Raises the limits of the stream of rooms to those that a room needs.
@@ -271,17 +269,13 @@ impl Shared {
             config: Option<Map<String, Value>>,
         }
         let needed = StreamLimits {
-            connection: session.connection,
             messages: i64::try_from(limits.publications_max)
                 .unwrap_or(i64::MAX)
                 .saturating_add(MESSAGES_SPARE),
             age: i64::try_from(limits.age_max.saturating_add(IDLE_TTL).as_nanos()).unwrap_or(i64::MAX),
         };
-        let mut known = self.stream_limits.lock().await;
-        if known.connection == session.connection
-            && known.messages >= needed.messages
-            && known.age >= needed.age
-        {
+        let mut known = session.stream_limits.lock().await;
+        if known.messages >= needed.messages && known.age >= needed.age {
             return Ok(());
         }
         let ask = async |what, question: &Value| {
@@ -295,12 +289,8 @@ impl Shared {
         let field = |name: &str| {
             config.get(name).and_then(Value::as_i64).filter(|limit| *limit > 0).unwrap_or(i64::MAX)
         };
-        let has = StreamLimits { messages: field("max_msgs_per_subject"), age: field("max_age"), ..needed };
-        *known = StreamLimits {
-            messages: has.messages.max(needed.messages),
-            age: has.age.max(needed.age),
-            ..needed
-        };
+        let has = StreamLimits { messages: field("max_msgs_per_subject"), age: field("max_age") };
+        *known = StreamLimits { messages: has.messages.max(needed.messages), age: has.age.max(needed.age) };
         if *known != has {
             let limit = |limit: i64, unlimited: i64| if limit == i64::MAX { unlimited } else { limit };
             config.insert("max_msgs_per_subject".into(), limit(known.messages, -1).into());

@@ -28,7 +28,7 @@ mod snapshot;
 mod terms;
 mod topics;
 
-use super::common::{Interest, Outages, Outgoing, Permits, Probe, locked};
+use super::common::{Interest, Outgoing, Permits, Probe, locked};
 use super::{
     Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender, Reply,
     Request, SERVERS_DELAY, Waiting, check_size, events, failed, in_time,
@@ -39,7 +39,7 @@ use bytes::Bytes;
 use calls::Calls;
 use claims::ClaimState;
 use feeds::{FeedState, FeedTurn, Subjects};
-use jetstream::{IDLE_TTL, Session, StreamLimits};
+use jetstream::{IDLE_TTL, Session};
 use names::Names;
 use observed::Observed;
 use parts::Assembly;
@@ -51,7 +51,7 @@ use std::time::Duration;
 use stentor_hub::{Key, ShrinkingMap, Topic};
 use terms::ReleasedTerms;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use topics::{Topics, Turn};
@@ -81,16 +81,9 @@ struct Shared {
     feeds: Topics<FeedState>,
     claims: Topics<ClaimState>,
     released_terms: ReleasedTerms,
-    stream_limits: tokio::sync::Mutex<StreamLimits>,
     state: Mutex<State>,
-    /// Prefix of the subjects of the server's answers.
-    inbox: String,
     probe: Probe,
-    probe_subject: String,
-    /// Notified when commands wait to be written.
-    wake: Notify,
     session: watch::Sender<Option<Arc<Session>>>,
-    outages: Outages<()>,
 }
 
 impl Shared {
@@ -114,13 +107,11 @@ impl Shared {
 
     fn publish_record(&self, record: &[u8]) {
         self.calls.command(self.record(record));
-        self.wake.notify_one();
     }
 
     /// Answers one or more questions of other nodes.
     fn answer_with_record(&self, record: &[u8]) {
         self.calls.report(self.record(record));
-        self.wake.notify_one();
     }
 
     async fn heartbeat(
@@ -134,9 +125,8 @@ impl Shared {
         self.publish_record(&report);
         sleep_until(session.established_at + REPORT_DELAY).await;
         // When the server answers the ping, the reports from before it have arrived.
-        let answered = self.calls.ping(session.connection);
-        self.wake.notify_one();
-        answered.await.map_err(|_| EngineError::connection_lost())?;
+        let answered = self.calls.ping(session.connection).await;
+        answered.map_err(|_| EngineError::connection_lost())?;
         Ok(Reply::Nodes(self.records.alive(Instant::now())))
     }
 }
@@ -182,23 +172,18 @@ impl Nats {
             interest: Interest::default(),
             outgoing: Outgoing::new(ledger.clone(), &limits),
             permits: Permits::new(ledger.clone(), limits.requests_max, limits.outgoing_bytes_max),
-            outages: Outages::new("NATS"),
-            probe: Probe::default(),
-            calls: Calls::default(),
+            probe: Probe::new(names.probe(node).into()),
+            calls: Calls::new(names.inbox(node)),
             records: Records::default(),
             rooms: Topics::new(ledger),
             feeds: Topics::new(ledger),
             claims: Topics::new(ledger),
             released_terms: ReleasedTerms::new(ledger.clone()),
-            stream_limits: tokio::sync::Mutex::default(),
             state: Mutex::new(State {
                 assembly: Assembly::new(ledger.clone()),
                 seen: ShrinkingMap::default(),
             }),
-            inbox: names.inbox(node),
-            probe_subject: names.probe(node),
             names,
-            wake: Notify::new(),
             session: watch::Sender::new(None),
         });
         for channel in [Channel::Node(node), Channel::Nodes] {

@@ -71,8 +71,6 @@ struct Shared {
     limits: Limits,
     events: EventSender,
     interest: Interest,
-    /// The channel of the probe.
-    probe_channel: Arc<str>,
     probe: Probe,
     outgoing: Outgoing,
     requests: Requests,
@@ -134,8 +132,7 @@ impl Redis {
             limits,
             events,
             interest: Interest::default(),
-            probe_channel: names.probe(node).into(),
-            probe: Probe::default(),
+            probe: Probe::new(names.probe(node).into()),
             names,
             outgoing: Outgoing::new(ledger.clone(), &limits),
             requests: Requests::new(server.is_cluster()),

@@ -40,7 +40,7 @@ impl AsyncPushSender for Inbox {
         if !self.shared.interest.is_current(self.connection) {
             return Err(SendError);
         }
-        if name == self.shared.probe_channel.as_bytes() {
+        if name == self.shared.probe.channel.as_bytes() {
             self.shared.probe.handle_arrival();
             return Ok(());
         }
@@ -91,7 +91,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
 
 /// Subscribes to the node's probe channel, and sends the first probe: a user may lack the permission for either.
 pub(super) async fn begin(link: &Link, shared: &Shared) -> Result<(), String> {
-    link.subscribe(std::slice::from_ref(&shared.probe_channel), true).await?;
+    link.subscribe(std::slice::from_ref(&shared.probe.channel), true).await?;
     send_probe(link, shared).await
 }
 
@@ -148,7 +148,7 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
 async fn send_probe(link: &Link, shared: &Shared) -> Result<(), String> {
     shared.probe.begin()?;
     let mut pipeline = Pipeline::new();
-    pipeline.cmd("PUBLISH").arg(&*shared.probe_channel).arg("");
+    pipeline.cmd("PUBLISH").arg(&*shared.probe.channel).arg("");
     if let Some(Value::ServerError(error)) = link.send(&pipeline).await?.pop() {
         return Err(explain(error));
     }
