@@ -4,6 +4,7 @@ use super::actions::Sent;
 use super::effect::{Effect, ToSession};
 use super::questions::Steps;
 use super::refused::no_presence;
+use super::scalar::scalar;
 use super::{Arguments, Context, Decided, NotSubscribed, Refused};
 use crate::encode::{json_error_text, json_string};
 use crate::ports::{Access, Denial, MemberList, MembersQuery, PublicId};
@@ -49,18 +50,12 @@ fn refused(code: &'static str, message: impl Into<Cow<'static, str>>) -> Denial 
 }
 
 impl ListMembers {
-    /// A list of `room`'s members that follow the member `after`.
-    pub(super) fn new(
-        room: Room,
-        members: Option<bool>,
-        after: Option<&str>,
-        limit: Option<u64>,
-        reply: PresenceReply,
-    ) -> Result<Self, Denial> {
+    /// A page of `room`'s members.
+    pub(super) fn new(room: Room, page: &Page<'_>, reply: PresenceReply) -> Result<Self, Denial> {
         let bad = || refused("bad_request", "\"after\" is the session of a member, or \"next\" of an answer");
-        let after = after.map(|after| PublicId::parse(after).ok_or_else(bad)).transpose()?;
-        let with_members = members.unwrap_or(true);
-        let limit = match (with_members, limit) {
+        let after = page.after.as_deref().map(|after| PublicId::parse(after).ok_or_else(bad)).transpose()?;
+        let with_members = page.members.unwrap_or(true);
+        let limit = match (with_members, page.limit) {
             (false, _) => 0,
             (true, limit) => limit.map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(PAGE)),
         };
@@ -129,15 +124,15 @@ impl Context<'_> {
         let room = Room::new(self.namespace().unwrap_or("/"), &name);
         let room = room.map_err(|error| refused("bad_room", error.to_string()))?;
         let options = arguments.iter().nth(1).filter(|options| options.starts_with('{')).unwrap_or("{}");
-        let options: EventOptions<'_> = serde_json::from_str(options)
-            .map_err(|error| refused("bad_request", format!("the second argument: {error}")))?;
-        let EventOptions { subscribe: watches, members, after, limit } = options;
+        let bad = |error: serde_json::Error| refused("bad_request", format!("the second argument: {error}"));
+        let EventOptions { subscribe: watches } = serde_json::from_str(options).map_err(bad)?;
+        let page: Page<'_> = serde_json::from_str(options).map_err(bad)?;
         if watches == Some(true) && !self.hub.has_joined(session, &room) {
             let message = "only members of a room are notified of who joins and leaves it";
             return Err(refused("not_allowed", message));
         }
         let list = match ack.map(PresenceReply::Ack) {
-            Some(reply) => Some(ListMembers::new(room.clone(), members, after.as_deref(), limit, reply)?),
+            Some(reply) => Some(ListMembers::new(room.clone(), &page, reply)?),
             None => None,
         };
         Ok(AboutMembers { room, watches, list })
@@ -146,14 +141,21 @@ impl Context<'_> {
 
 /// A request of a Socket.IO client.
 #[derive(Deserialize)]
-struct EventOptions<'a> {
-    #[serde(default)]
+struct EventOptions {
+    #[serde(default, deserialize_with = "scalar")]
     subscribe: Option<bool>,
-    #[serde(default)]
+}
+
+/// The part of a list that a client requests.
+#[derive(Deserialize)]
+pub(super) struct Page<'a> {
+    /// `false` requests only the number of members.
+    #[serde(default, deserialize_with = "scalar")]
     members: Option<bool>,
+    /// The member before the first one.
     #[serde(borrow, default)]
     after: Option<Cow<'a, str>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     limit: Option<u64>,
 }
 

@@ -71,12 +71,6 @@ struct Incoming<'a> {
     rate: Option<f64>,
     #[serde(default, deserialize_with = "scalar")]
     presence: Option<bool>,
-    #[serde(default, deserialize_with = "scalar")]
-    members: Option<bool>,
-    #[serde(borrow, default)]
-    after: Option<Cow<'a, str>>,
-    #[serde(default, deserialize_with = "scalar")]
-    limit: Option<u64>,
     #[serde(borrow, default)]
     event: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -90,6 +84,10 @@ type Refusal = Denial;
 
 fn refusal(code: &'static str, message: impl Into<Cow<'static, str>>) -> Refusal {
     Denial::new(code, message)
+}
+
+fn no_message(error: &serde_json::Error) -> Refusal {
+    refusal("bad_json", format!("not a message of stentor.v1: {error}"))
 }
 
 fn options_refusal(error: OptionsError) -> Refusal {
@@ -142,13 +140,9 @@ impl RoomsApp {
                     return Err(refusal("bad_request", "presence needs \"room\""));
                 };
                 let reply = PresenceReply::Message(incoming.id.map(|id| id.get().to_owned()));
-                let (after, limit) = (incoming.after.as_deref(), incoming.limit);
-                let list = ListMembers::new(room.clone(), incoming.members, after, limit, reply)?;
-                return ctx.carry_out(
-                    session,
-                    AboutMembers { room, watches: None, list: Some(list) },
-                    answer,
-                );
+                let page = serde_json::from_str(text).map_err(|error| no_message(&error))?;
+                let list = Some(ListMembers::new(room.clone(), &page, reply)?);
+                return ctx.carry_out(session, AboutMembers { room, watches: None, list }, answer);
             }
             "publish" => {
                 let Some(room) = incoming.room.as_deref() else {
@@ -377,8 +371,7 @@ impl Application for RoomsApp {
                 Ok(incoming) => (incoming.id, Ok(incoming)),
                 Err(error) => {
                     let known = serde_json::from_str::<Identified<'_>>(text).ok();
-                    let why = format!("not a message of stentor.v1: {error}");
-                    (known.and_then(|known| known.id), Err(refusal("bad_json", why)))
+                    (known.and_then(|known| known.id), Err(no_message(&error)))
                 }
             },
             Message::Binary(_) => {
