@@ -23,11 +23,11 @@ mod shares;
 mod signatures;
 mod sockets;
 mod tickets;
+mod waiting;
 
 pub use kept::Decided;
 use kept::Kept;
 pub(crate) use kept::{Answer, Steps};
-use open::Open;
 pub(crate) use tickets::Tickets;
 
 use super::Identities;
@@ -42,11 +42,12 @@ use reviews::Reviews;
 use shares::Shares;
 use signatures::SignatureQueue;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
 use stentor_hub::{Key, Room, SessionId, SubscribeOptions};
+use waiting::WaitingConnections;
 
 /// The denial if the engine didn't report in time whether it has stored a message.
 pub(super) const OUTCOME_UNKNOWN: Denial = Denial {
@@ -107,26 +108,6 @@ struct Deferred {
     authorizer: Option<Arc<dyn Authorizer>>,
 }
 
-/// The questions of a connection, open or answered.
-#[derive(Default)]
-struct Waiting {
-    questions: Vec<Deferred>,
-    /// Feeds to which a session is subscribed when all decisions have arrived.
-    feeds: Option<(SessionId, Feeds)>,
-    /// The client whose messages wait on this connection.
-    client: Option<ClientId>,
-    /// Other connections with messages of this client. They wait for this connection.
-    others: Vec<ConnId>,
-    /// `true` if this connection waits for another connection of its client.
-    follows: bool,
-}
-
-impl Waiting {
-    fn is_open(&self) -> bool {
-        self.follows || self.questions.iter().any(|question| question.answer.is_none())
-    }
-}
-
 /// The questions of one core.
 pub(crate) struct Questions {
     /// Decides about the actions of clients without identities. `None` if all actions are allowed.
@@ -138,15 +119,9 @@ pub(crate) struct Questions {
     /// `true` if there is an authorizer, an authenticator or an application to ask.
     is_on: bool,
     tickets: Tickets,
-    /// The connection that asked each open question.
-    open: Open,
     /// Deadlines of questions, answered or not, earliest first.
     deadlines: VecDeque<(Instant, u64)>,
-    waiting: BTreeMap<ConnId, Waiting>,
-    /// The connection on which the messages of each client wait.
-    clients: BTreeMap<ClientId, ConnId>,
-    /// Connections whose questions have all been answered.
-    decided: VecDeque<ConnId>,
+    pub waiting: WaitingConnections,
     /// Connections whose tokens are verified in later turns.
     unverified: SignatureQueue,
     reviews: Reviews,
@@ -175,11 +150,8 @@ impl Questions {
             events,
             identities,
             tickets,
-            open: Open::default(),
             deadlines: VecDeque::new(),
-            waiting: BTreeMap::new(),
-            clients: BTreeMap::new(),
-            decided: VecDeque::new(),
+            waiting: WaitingConnections::default(),
             unverified: SignatureQueue::default(),
             reviews: Reviews::default(),
             shares: Shares::default(),
@@ -336,18 +308,11 @@ impl Questions {
             }
             Ok(reply) => reply,
         };
-        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get_mut(conn));
-        let mut questions = waiting.into_iter().flat_map(|waiting| &mut waiting.questions);
-        let Some(question) = questions.find(|question| question.number == number) else { return Some(reply) };
+        let Some(question) = self.waiting.question_mut(number) else { return Some(reply) };
         self.charge.add(reply.bytes());
         question.reply = Some(Box::new(reply));
         self.decide(number, Ok(()));
         None
-    }
-
-    /// Whether a question exists, open or answered.
-    pub(crate) fn knows(&self, number: u64) -> bool {
-        self.waiting.values().flat_map(|waiting| &waiting.questions).any(|question| question.number == number)
     }
 
     /// Makes a connection wait for the answer to a question.
@@ -368,13 +333,12 @@ impl Questions {
     pub(crate) fn wait_for_worker(&mut self, conn: ConnId, client: ClientId) -> u64 {
         let number = self.tickets.draw();
         self.add(conn, Asked::Worker, number, None);
-        self.hold_client(conn, client);
+        self.waiting.hold_client(conn, client);
         number
     }
 
     fn add(&mut self, conn: ConnId, asked: Asked, number: u64, authorizer: Option<Arc<dyn Authorizer>>) {
         self.charge.add(QUESTION_BYTES);
-        self.open.insert(number, conn, matches!(asked, Asked::Worker));
         let generation = self.identities.generation();
         let question = Deferred {
             asked,
@@ -386,71 +350,12 @@ impl Questions {
             kept: None,
             authorizer,
         };
-        self.waiting.entry(conn).or_default().questions.push(question);
+        self.waiting.push(conn, question);
     }
 
     /// The number of open questions, without those that wait for workers.
     pub(crate) fn open(&self) -> usize {
-        self.open.len() + self.reviews.open.len()
-    }
-
-    /// Whether a connection waits for a decision.
-    #[inline]
-    pub(crate) fn is_waiting(&self, conn: ConnId) -> bool {
-        !self.waiting.is_empty() && self.waiting.get(&conn).is_some_and(Waiting::is_open)
-    }
-
-    /// Keeps feeds with a connection, to which a session is subscribed when all answers have arrived. Until then, other
-    /// connections of `client` wait.
-    pub(crate) fn keep_feeds(
-        &mut self,
-        conn: ConnId,
-        session: SessionId,
-        feeds: Feeds,
-        client: Option<ClientId>,
-    ) {
-        if let Some(waiting) = self.waiting.get_mut(&conn) {
-            waiting.feeds = Some((session, feeds));
-        }
-        client.into_iter().for_each(|client| self.hold_client(conn, client));
-    }
-
-    /// Takes the feeds that wait on a connection.
-    pub(crate) fn take_feeds(&mut self, conn: ConnId) -> Option<(SessionId, Feeds)> {
-        self.waiting.get_mut(&conn)?.feeds.take()
-    }
-
-    /// Records that messages of a client wait on a connection.
-    pub(crate) fn hold_client(&mut self, conn: ConnId, client: ClientId) {
-        if let Some(waiting) = self.waiting.get_mut(&conn) {
-            waiting.client = Some(client);
-            self.clients.entry(client).or_insert(conn);
-        }
-    }
-
-    /// The client whose messages wait on a connection.
-    pub(crate) fn client_held_by(&self, conn: ConnId) -> Option<ClientId> {
-        self.waiting.get(&conn)?.client
-    }
-
-    /// Whether earlier messages of a client wait on another connection than `conn`. If so, `conn` waits for that one.
-    #[inline]
-    pub(crate) fn waits_for_earlier(&mut self, conn: ConnId, client: ClientId) -> bool {
-        !self.clients.is_empty() && self.follow(conn, client)
-    }
-
-    fn follow(&mut self, conn: ConnId, client: ClientId) -> bool {
-        let Some(first) = self.clients.get(&client).copied() else { return false };
-        if conn == first {
-            return false;
-        }
-        if let Some(waiting) = self.waiting.get_mut(&first)
-            && !waiting.others.contains(&conn)
-        {
-            waiting.others.push(conn);
-        }
-        self.waiting.entry(conn).or_default().follows = true;
-        true
+        self.waiting.open.len() + self.reviews.open.len()
     }
 
     /// Handles the answer to a question. No effect if the question isn't open.
@@ -458,17 +363,16 @@ impl Questions {
         if self.reviewed(number, &answer) {
             return;
         }
-        let Some(conn) = self.open.remove(&number) else { return };
+        if self.waiting.answer(number, answer) {
+            self.closed(number);
+        }
+    }
+
+    /// Handles that a question is no longer open.
+    fn closed(&mut self, number: u64) {
         self.unverified.remove(number);
         self.shares.remove(number);
         self.charge.subtract(QUESTION_BYTES);
-        let Some(waiting) = self.waiting.get_mut(&conn) else { return };
-        if let Some(question) = waiting.questions.iter_mut().find(|question| question.number == number) {
-            question.answer = Some(answer);
-        }
-        if !waiting.is_open() {
-            self.decided.push_back(conn);
-        }
     }
 
     /// The time at which [`Self::expire`] is due. The question with this deadline may already be answered.
@@ -479,7 +383,7 @@ impl Questions {
     /// Refuses questions whose time is over.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, number)) = self.deadlines.front().copied() {
-            let is_open = self.open.contains_key(&number) || self.reviews.open.contains_key(&number);
+            let is_open = self.waiting.open.contains_key(&number) || self.reviews.open.contains_key(&number);
             if is_open && at > now {
                 break;
             }
@@ -490,25 +394,17 @@ impl Questions {
     }
 
     fn refuse(&mut self, number: u64) {
-        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get(conn));
-        let question =
-            waiting.and_then(|waiting| waiting.questions.iter().find(|question| question.number == number));
+        let question = self.waiting.question(number);
         let is_submit = question.is_some_and(|question| matches!(question.asked, Asked::Submit));
         self.decide(number, Err(if is_submit { OUTCOME_UNKNOWN } else { Denial::UNAVAILABLE }));
     }
 
     /// Removes the questions of a connection, which has ended or whose message has been handled.
     pub(crate) fn forget(&mut self, conn: ConnId) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let Some(waiting) = self.waiting.remove(&conn) else { return };
-        for Deferred { asked, number, reply, kept, authorizer, .. } in waiting.questions {
+        for Deferred { asked, number, reply, kept, authorizer, .. } in self.waiting.remove(conn) {
             kept.into_iter().for_each(|kept| self.charge.subtract(kept.bytes));
-            if self.open.remove(&number).is_some() {
-                self.unverified.remove(number);
-                self.shares.remove(number);
-                self.charge.subtract(QUESTION_BYTES);
+            if self.waiting.open.remove(&number).is_some() {
+                self.closed(number);
                 self.cancel(number, &asked, authorizer.as_ref());
             }
             if let Asked::Position(room) = asked {
@@ -516,28 +412,13 @@ impl Questions {
             }
             reply.into_iter().for_each(|reply| self.charge.subtract(reply.bytes()));
         }
-        if let Some(client) = waiting.client
-            && self.clients.get(&client) == Some(&conn)
-        {
-            self.clients.remove(&client);
-        }
-        for other in waiting.others {
-            if self.waiting.remove(&other).is_some() {
-                self.decided.push_back(other);
-            }
-        }
     }
 
-    /// The next connection whose questions have all been answered.
-    pub(crate) fn poll_decided(&mut self) -> Option<ConnId> {
-        self.decided.pop_front()
-    }
-
-    /// Whether [`Self::poll_decided`], [`Self::poll_withdrawn`], [`Self::poll_released`] and [`Self::poll_unverified`] would
+    /// Whether [`WaitingConnections::poll_decided`], [`Self::poll_withdrawn`], [`Self::poll_released`] and [`Self::poll_unverified`] would
     /// return nothing.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.decided.is_empty()
+        self.waiting.decided.is_empty()
             && self.reviews.withdrawn.is_empty()
             && self.preparations.is_quiet()
             && self.unverified.is_empty()

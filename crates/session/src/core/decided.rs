@@ -43,15 +43,15 @@ pub(crate) fn resume(ex: &mut Executor, clients: &mut Clients, conn: ConnId) -> 
             ex.push(Effect::Session(kept.session, ToSession::Write(out)));
         }
     }
-    if let Some((session, feeds)) = ex.questions.take_feeds(conn) {
+    if let Some((session, feeds)) = ex.questions.waiting.take_feeds(conn) {
         let decided = ex.questions.take_decided(conn);
         ex.resume_feeds(conn, session, feeds, decided);
     }
-    if !ex.questions.is_waiting(conn)
-        && let Some(client) = ex.questions.client_held_by(conn).and_then(|id| clients.get_mut(id))
+    if !ex.questions.waiting.is_waiting(conn)
+        && let Some(client) = ex.questions.waiting.client_held_by(conn).and_then(|id| clients.get_mut(id))
     {
         let decided = ex.questions.take_decided(conn);
         client.handle_decided(ex, conn, decided);
     }
-    !ex.questions.is_waiting(conn)
+    !ex.questions.waiting.is_waiting(conn)
 }

@@ -156,7 +156,7 @@ impl Executor {
     /// Ends sockets that arrived too late, or whose clients have disconnected.
     pub fn end_unclaimed_arrivals(&mut self) {
         let questions = &self.questions;
-        let unclaimed = self.recovery.arrivals.numbers().filter(|number| !questions.knows(*number));
+        let unclaimed = self.recovery.arrivals.numbers().filter(|number| !questions.waiting.knows(*number));
         for number in unclaimed.collect::<Vec<u64>>() {
             if let Some(Arrival { slot, session, .. }) = self.recovery.arrivals.remove(number) {
                 self.end_moved(slot, session);

@@ -61,7 +61,7 @@ impl Executor {
     /// Whether a connection waits for a decision.
     #[inline]
     pub fn is_waiting(&self, conn: ConnId) -> bool {
-        self.questions.is_waiting(conn)
+        self.questions.waiting.is_waiting(conn)
     }
 
     /// Whether no work waits that decisions have caused.
@@ -85,7 +85,7 @@ impl Executor {
 
     /// The next connection whose questions have all been answered.
     pub fn poll_decided(&mut self) -> Option<ConnId> {
-        self.questions.poll_decided()
+        self.questions.waiting.poll_decided()
     }
 
     /// Whether tokens wait for a later turn.

@@ -412,7 +412,7 @@ impl Executor {
             self.close(session, disconnect_for(&error));
         } else if !keys.is_empty() {
             let client = self.owner_of(session).and_then(Owner::client);
-            self.questions.keep_feeds(conn, session, Feeds { keys, options }, client);
+            self.questions.waiting.keep_feeds(conn, session, Feeds { keys, options }, client);
         }
     }
 

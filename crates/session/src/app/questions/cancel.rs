@@ -29,9 +29,7 @@ impl Questions {
 
     /// Cancels an open question and refuses it with [`Denial::UNAVAILABLE`].
     pub(super) fn refuse_open(&mut self, number: u64) {
-        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get(conn));
-        let mut questions = waiting.into_iter().flat_map(|waiting| &waiting.questions);
-        if let Some(question) = questions.find(|question| question.number == number) {
+        if let Some(question) = self.waiting.question(number) {
             self.cancel(number, &question.asked, question.authorizer.as_ref());
         }
         self.decide(number, Err(Denial::UNAVAILABLE));
@@ -41,11 +39,11 @@ impl Questions {
     /// further input is handled. `may_refuse` is `true` if refusing such a subscription has no other effect and the session
     /// continues.
     pub(crate) fn drop_subscriptions(&mut self, conn: ConnId, may_refuse: bool) {
-        let Some(waiting) = self.waiting.get(&conn) else { return };
+        let Some(waiting) = self.waiting.by_conn.get(&conn) else { return };
         if waiting.feeds.is_some() {
             // A refusal would end the session. Without an answer, the session continues without the subscription.
             self.forget(conn);
-            self.decided.push_back(conn);
+            self.waiting.decided.push_back(conn);
         } else if may_refuse {
             let numbers: Vec<u64> =
                 waiting.questions.iter().filter_map(Deferred::open_subscription).collect();

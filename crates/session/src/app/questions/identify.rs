@@ -90,9 +90,7 @@ impl Questions {
 
     /// Handles a late answer to a question of [`Self::identify`]. No effect if the question isn't open.
     pub(crate) fn identified(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
-        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get_mut(conn));
-        let mut questions = waiting.into_iter().flat_map(|waiting| &mut waiting.questions);
-        let Some(question) = questions.find(|question| question.number == number) else { return };
+        let Some(question) = self.waiting.question_mut(number) else { return };
         if !matches!(question.asked, Asked::Identity) {
             return;
         }

@@ -113,7 +113,10 @@ impl Context<'_> {
         let Some(conn) = self.scope.asker else { return };
         self.questions.keep(conn, Kept { session, resume: Box::new(resume), bytes });
         let owner = self.hub.tag(session).and_then(|tag| self.recovery.owner(tag));
-        owner.and_then(Owner::client).into_iter().for_each(|client| self.questions.hold_client(conn, client));
+        owner
+            .and_then(Owner::client)
+            .into_iter()
+            .for_each(|client| self.questions.waiting.hold_client(conn, client));
     }
 
     /// Decides whether a session's client may perform an action. `decided` is the decision for which the message waited, if
@@ -153,7 +156,7 @@ impl Deferred {
 impl Questions {
     /// Keeps the rest of a message with the last question of its connection.
     fn keep(&mut self, conn: ConnId, kept: Kept) {
-        let waiting = self.waiting.get_mut(&conn);
+        let waiting = self.waiting.by_conn.get_mut(&conn);
         if let Some(question) = waiting.and_then(|waiting| waiting.questions.last_mut()) {
             self.charge.add(kept.bytes);
             question.kept = Some(kept);
@@ -163,7 +166,7 @@ impl Questions {
     /// Takes the kept messages of a connection whose questions have been answered, each with its decision.
     pub(crate) fn take_kept(&mut self, conn: ConnId) -> Vec<(Kept, Decided)> {
         let generation = self.identities.generation();
-        let questions = self.waiting.get_mut(&conn).map(|waiting| &mut waiting.questions);
+        let questions = self.waiting.by_conn.get_mut(&conn).map(|waiting| &mut waiting.questions);
         let mut all = Vec::new();
         for question in questions.into_iter().flatten() {
             let Some(kept) = question.kept.take() else { continue };
@@ -177,7 +180,8 @@ impl Questions {
     /// Takes the decisions for which a request or CONNECT on a connection waited, in the order of its questions.
     pub(crate) fn take_decided(&mut self, conn: ConnId) -> Vec<Decided> {
         let generation = self.identities.generation();
-        let questions = self.waiting.get_mut(&conn).into_iter().flat_map(|waiting| &mut waiting.questions);
+        let questions =
+            self.waiting.by_conn.get_mut(&conn).into_iter().flat_map(|waiting| &mut waiting.questions);
         let decided = questions.map(|question| question.decided(generation)).collect();
         self.forget(conn);
         decided

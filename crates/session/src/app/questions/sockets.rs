@@ -37,8 +37,7 @@ impl Questions {
 
     /// The socket that a connection waits for.
     pub(crate) fn awaited_socket(&self, number: u64) -> Option<&SocketName> {
-        let waiting = self.waiting.get(self.open.get(&number)?)?;
-        match &waiting.questions.iter().find(|question| question.number == number)?.asked {
+        match &self.waiting.question(number)?.asked {
             Asked::Socket(name) => Some(name),
             _ => None,
         }

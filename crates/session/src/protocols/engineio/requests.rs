@@ -384,7 +384,7 @@ fn packets(
 ) -> Outcome {
     let BufferedRequest { body: buffered_body, done, begun, migrates, .. } = buffered;
     client.state.alive_at = cx.ex.millis();
-    if cx.ex.questions.waits_for_earlier(cx.conn, client.state.id) {
+    if cx.ex.questions.waiting.waits_for_earlier(cx.conn, client.state.id) {
         return Outcome::Rest;
     }
     let mut form = None;
@@ -417,7 +417,7 @@ fn packets(
         let ex = &mut *cx.ex;
         ex.budget.count(read - *done);
         *done = read;
-        let waits = ex.questions.is_waiting(cx.conn);
+        let waits = ex.questions.waiting.is_waiting(cx.conn);
         let is_much = (ex.budget.is_used() || ex.budget.published_much()) && decoder.bytes_left() > 0;
         // The request is answered after its last packet, so the rest waits for a later turn or a decision.
         if packets > 0 && (is_much || waits) {

@@ -340,7 +340,10 @@ impl Http {
         let (mut at, mut flow) = (0, Flow::Continue);
         while flow == Flow::Continue {
             let is_much = cx.ex.budget.is_used() || out.len() > replies_bytes_max;
-            if answered.is_none() && (is_much || cx.ex.questions.is_waiting(cx.conn)) && at < input.len() {
+            if answered.is_none()
+                && (is_much || cx.ex.questions.waiting.is_waiting(cx.conn))
+                && at < input.len()
+            {
                 self.stalled = true;
                 break;
             }

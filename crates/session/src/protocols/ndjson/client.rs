@@ -83,12 +83,12 @@ impl Client {
             let rest = body.get(self.handled_bytes..).unwrap_or_default();
             if rest.is_empty() {
                 // All lines are handled, unless the last one waits for a decision.
-                break !ex.questions.is_waiting(conn);
+                break !ex.questions.waiting.is_waiting(conn);
             }
             let is_much = ex.budget.is_used()
                 || queue.len() > send_buffer_bytes_max
                 || ex.budget.published_much()
-                || ex.questions.is_waiting(conn);
+                || ex.questions.waiting.is_waiting(conn);
             if delivered > 0 && is_much {
                 break false;
             }

@@ -174,7 +174,7 @@ impl Protocol for NdJson {
         let Ok(body) = std::str::from_utf8(&buffered.body) else {
             return refuse(cx, 400, NOT_UTF8);
         };
-        if cx.ex.questions.waits_for_earlier(cx.conn, client.state.id)
+        if cx.ex.questions.waiting.waits_for_earlier(cx.conn, client.state.id)
             || !client.handle_lines(cx.ex, cx.conn, body, cx.request)
         {
             return Outcome::Rest;
@@ -200,7 +200,7 @@ fn handle_first(
         end(cx.ex, client);
         return refuse(cx, 400, NOT_UTF8);
     };
-    if cx.ex.questions.waits_for_earlier(cx.conn, client.state.id)
+    if cx.ex.questions.waiting.waits_for_earlier(cx.conn, client.state.id)
         || !client.handle_lines(cx.ex, cx.conn, body, cx.request)
     {
         return Outcome::Rest;

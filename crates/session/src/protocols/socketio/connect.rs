@@ -213,7 +213,7 @@ impl SocketIo {
         match connecting.decide(ex, input.carrier, decided) {
             Ok(arrival) => self.connect(ex, input, connecting, arrival, out),
             Err(Refused::Pending) => {
-                ex.questions.hold_client(input.carrier.conn, client);
+                ex.questions.waiting.hold_client(input.carrier.conn, client);
                 self.connecting = Some(Box::new(connecting.into_owned()));
                 Flow::Continue
             }

@@ -65,7 +65,7 @@ impl Client {
         let scope = scope_of(session, self.encoding(Wrapping::Xhr), self.service, Some(request));
         let scope = HandlerScope { asker: Some(conn), ..scope };
         let rest = messages::deliver(ex, scope, messages, &mut queue, send_buffer_bytes_max);
-        let waits = ex.questions.is_waiting(conn);
+        let waits = ex.questions.waiting.is_waiting(conn);
         self.state.queue = queue;
         self.weigh(ex);
         // The client doesn't request its messages.

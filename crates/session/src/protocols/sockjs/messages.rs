@@ -66,7 +66,7 @@ pub(super) fn deliver<'m>(
         let is_much = ex.budget.is_used()
             || out.len() > out_bytes_max
             || ex.budget.published_much()
-            || scope.asker.is_some_and(|conn| ex.questions.is_waiting(conn));
+            || scope.asker.is_some_and(|conn| ex.questions.waiting.is_waiting(conn));
         if delivered > 0 && is_much && !messages.is_empty() {
             break Ok(rest);
         }

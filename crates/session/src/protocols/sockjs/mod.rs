@@ -580,7 +580,7 @@ fn handle_body(
         Ok(messages) => messages,
         Err(error) => return exchange.fail(cx, error),
     };
-    if cx.ex.questions.waits_for_earlier(cx.conn, client.state.id) {
+    if cx.ex.questions.waiting.waits_for_earlier(cx.conn, client.state.id) {
         return Outcome::Rest;
     }
     let payload_bytes = payload.as_ref().map_or(0, |payload| payload.len());

@@ -110,14 +110,14 @@ fn a_handler_whose_message_waits_runs_once() {
         assert_eq!(rig.receive(&mut conn, text(&message)), "", "the outcome isn't known yet");
         let reply = engine.0.lock().unwrap().pop().unwrap();
         rig.ex.questions.decide(reply.ticket().number, outcome);
-        assert_eq!(rig.ex.questions.poll_decided(), Some(conn.id));
+        assert_eq!(rig.ex.questions.waiting.poll_decided(), Some(conn.id));
         assert!(decided::resume(&mut rig.ex, &mut rig.clients, conn.id));
         let Some(Effect::Session(_, ToSession::Write(sent))) = rig.ex.effects.pop() else {
             panic!("no answer")
         };
         assert!(sent.ends_with(expect.as_bytes()), "{:?}", String::from_utf8_lossy(&sent));
         assert_eq!(handled.load(Ordering::Relaxed), id);
-        assert!(!rig.ex.questions.is_waiting(conn.id));
+        assert!(!rig.ex.questions.waiting.is_waiting(conn.id));
     };
     for message in [
         r#""publish","room":"kept","data":1"#,
@@ -176,7 +176,7 @@ impl Later {
         for reply in open {
             rig.ex.questions.decide(reply.ticket().number, answer.clone());
         }
-        rig.ex.questions.poll_decided()
+        rig.ex.questions.waiting.poll_decided()
     }
 
     fn counts(&self) -> (usize, usize) {
@@ -272,7 +272,10 @@ fn a_request_that_waits_for_decisions_runs_once() {
             assert_eq!(later.counts(), (1, questions), "{request}");
             let expected = if answer.is_ok() { decisions } else { 0 };
             assert_eq!(decided.load(Ordering::Relaxed), expected, "{request}");
-            assert!(!rig.ex.questions.is_waiting(conn.id) && rig.ex.questions.open() == 0, "{request}");
+            assert!(
+                !rig.ex.questions.waiting.is_waiting(conn.id) && rig.ex.questions.open() == 0,
+                "{request}"
+            );
         }
     }
 }
@@ -322,6 +325,6 @@ fn a_connect_that_waits_runs_once() {
         assert_eq!(connected.load(Ordering::Relaxed), if answer.is_ok() { 3 } else { 1 });
         assert_eq!(rig.ex.metrics().messages.value(), 2, "each packet is counted once");
         assert_eq!(rig.engine_client().socketio().unwrap().held_bytes(), 0);
-        assert!(!rig.ex.questions.is_waiting(conn.id) && rig.ex.questions.open() == 0);
+        assert!(!rig.ex.questions.waiting.is_waiting(conn.id) && rig.ex.questions.open() == 0);
     }
 }

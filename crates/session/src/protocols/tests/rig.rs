@@ -162,7 +162,7 @@ impl Rig {
     /// has arrived.
     pub(super) fn resume_decided(&mut self, conn: &mut Conn) -> Option<String> {
         self.ex.questions.expire(self.now);
-        let decided = self.ex.questions.poll_decided()?;
+        let decided = self.ex.questions.waiting.poll_decided()?;
         assert_eq!(decided, conn.id);
         Some(self.resume_after(conn))
     }

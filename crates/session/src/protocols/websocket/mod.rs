@@ -161,7 +161,7 @@ impl WebSocket {
         let may_be_lone = self.unread.is_none()
             && data.len() <= SMALL_INPUT_BYTES
             && !cx.ex.budget.published_much()
-            && !cx.ex.questions.is_waiting(cx.conn);
+            && !cx.ex.questions.waiting.is_waiting(cx.conn);
         if may_be_lone {
             self.handle_lone_message(cx, shared, data, out)
         } else {
@@ -247,7 +247,7 @@ impl WebSocket {
         while at < data.len() || is_paused {
             yields = cx.ex.budget.is_used();
             let is_much = yields || out.len() > replies_bytes_max || cx.ex.budget.published_much();
-            if is_much || cx.ex.questions.is_waiting(cx.conn) {
+            if is_much || cx.ex.questions.waiting.is_waiting(cx.conn) {
                 self.unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
                 break;
             }
@@ -467,7 +467,7 @@ fn handle_frame(
         ex.close_socket(conn);
         return Flow::Stop;
     };
-    if ex.questions.waits_for_earlier(conn, id) {
+    if ex.questions.waiting.waits_for_earlier(conn, id) {
         return Flow::Wait;
     }
     let flow = client.handle_frame(ex, conn, message, out);
