@@ -62,6 +62,18 @@ test('a proxy that is not trusted is named in the log, and in a metric', async (
   await untilMetric(server, 'address_share_percent', (value) => value === 100);
 });
 
+test('a proxy that does not name its client in the configured header counts as the client, and is logged once', async (t) => {
+  const server = await serve(t, { config: '[address_limits]\nsessions_max = 1\n[proxies]\ntrusted = ["127.0.0.1"]\nheader = "CF-Connecting-IP"\n' });
+  const connect = (headers) => websocket(t, server.ws, { headers });
+  for (const [address, refused] of [['192.0.2.1'], ['192.0.2.1', 429], ['192.0.2.2'], ['127.0.0.1']]) assert.equal((await connect({ 'CF-Connecting-IP': address })).refused, refused, address);
+  const warned = () => server.log.filter((line) => line.includes('CF-Connecting-IP'));
+  assert.deepEqual(warned(), []);
+  for (const headers of [{}, { 'CF-Connecting-IP': '192.0.2.3, 192.0.2.4' }, { 'X-Forwarded-For': '192.0.2.3' }]) assert.equal((await connect(headers)).refused, 429);
+  const { message } = await logged(server, (line) => JSON.stringify(line).includes('CF-Connecting-IP'), 'the header');
+  assert.match(message, /^the header CF-Connecting-IP of a request from the proxy 127\.0\.0\.1 is missing/);
+  assert.equal(warned().length, 1);
+});
+
 test('connections without a sound PROXY header are closed, logged and counted', async (t) => {
   const server = await serve(t, { config: '[server]\nproxy_protocol = "required"\n[proxies]\ntrusted = ["127.0.0.1"]\n' });
   await assert.rejects(request(`${server.http}/healthz`));

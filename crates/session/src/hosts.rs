@@ -1,4 +1,5 @@
-//! The host names of the server, which are compared with a request's `Host` (RFC 9110, section 7.4).
+//! The host names of the server, which are compared with the host of a request (RFC 9110, section 7.4): its `Host`, or the host
+//! that a trusted proxy states.
 //!
 //! The owner of a foreign page can make the page's own name resolve to this server's address (DNS rebinding). The page's
 //! requests then have an `Origin` that equals their `Host`, as if they came from the server's own pages. With a list of
@@ -50,7 +51,7 @@ impl Hosts {
         hosts.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a request with this `Host` may be answered.
+    /// Whether a request for this host may be answered.
     pub(crate) fn allow(&self, authority: &str) -> bool {
         if self.0.is_empty() {
             return true;

@@ -151,7 +151,7 @@ impl Origins {
         }
     }
 
-    /// Whether a request with this `Origin`, sent to `host` (the `Host` header), is allowed. `is_secure` is `true` if the
+    /// Whether a request with this `Origin`, sent to `host` (a name with its port), is allowed. `is_secure` is `true` if the
     /// request was sent over HTTPS: a page of `http://host` then isn't the server's own.
     pub fn allow(&self, origin: Option<&str>, host: &str, is_secure: bool) -> bool {
         origin.is_none_or(|origin| self.any || self.names(origin, host, is_secure))
@@ -173,11 +173,11 @@ impl Origins {
 impl Origins {
     /// Whether a request comes from a page of the server's own origin, or of an origin that the list names. `false` for
     /// programs that aren't browsers. A same-origin request may have no `Origin`; then the browser must state that the
-    /// request is same-origin (Fetch Metadata).
-    pub(crate) fn vouches_for(&self, request: &Request<'_>, is_secure: bool) -> bool {
+    /// request is same-origin (Fetch Metadata). `host` is the host and port that the client named.
+    pub(crate) fn vouches_for(&self, request: &Request<'_>, host: &str, is_secure: bool) -> bool {
         match request.header("origin") {
             Some(origin) => {
-                let names = |origin| self.names(origin, request.authority(), is_secure);
+                let names = |origin| self.names(origin, host, is_secure);
                 std::str::from_utf8(origin).is_ok_and(names)
             }
             None => request.header_str("sec-fetch-site") == Some("same-origin"),

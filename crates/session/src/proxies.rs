@@ -1,23 +1,46 @@
-//! Determines the address of a request's client behind proxies. No other code does this.
+//! Determines the address of a request's client behind proxies, and the host that the client named. No other code does this.
 //!
 //! The peer's address is the client's, unless the peer is a proxy in a trusted network. Then the client's address is the
 //! last hop in the configured header that isn't a trusted proxy itself. A client can invent the hops before that one. Only
-//! one header is read, because a proxy that sets one header passes on the other as the client wrote it.
+//! one family of headers is read, because a proxy that sets one header passes on the other as the client wrote it.
+//!
+//! The host is the first one that the header names. It counts for the origin check and for `[server] hosts` only.
 
 use crate::defaults::with_defaults;
 use crate::ports::Networks;
 use std::net::IpAddr;
 use std::time::Duration;
-use stentor_wire::http1::{Hop, Request, forwarded, x_forwarded_for};
+use stentor_wire::http1::{Hop, Request, forwarded, forwarded_host, x_forwarded_for, x_forwarded_host};
 
 /// The header to which proxies add a client's address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub enum ForwardedHeader {
-    /// `X-Forwarded-For`, and `X-Forwarded-Proto` for the client's protocol.
+    /// `X-Forwarded-For`, with `X-Forwarded-Proto` for the client's protocol and `X-Forwarded-Host` for the server's name.
     #[default]
     XForwardedFor,
-    /// `Forwarded` (RFC 7239).
+    /// `Forwarded` (RFC 7239), with its `proto` and `host`.
     Forwarded,
+    /// Another header, with exactly one address.
+    Named(Box<str>),
+}
+
+/// The reason why a header with exactly one address doesn't name the client. The proxy then counts as the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderFault {
+    Missing,
+    Repeated,
+    Malformed,
+}
+
+impl HeaderFault {
+    /// The fault, for people, after "the header".
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Missing => "is missing",
+            Self::Repeated => "is there twice",
+            Self::Malformed => "isn't exactly one address",
+        }
+    }
 }
 
 with_defaults! {
@@ -42,17 +65,19 @@ pub struct ClientAddress {
     pub(crate) is_forwarded: bool,
     /// `true` if the client used HTTPS, according to the proxies or to the connection itself.
     pub(crate) is_secure: bool,
+    /// The fault of a header that must have exactly one address.
+    pub(crate) fault: Option<HeaderFault>,
 }
 
 impl Proxies {
     /// Returns the client of a request that `peer` sent. `is_tls` is `true` if `peer` used TLS.
     pub(crate) fn client_of(&self, peer: IpAddr, is_tls: bool, request: &Request<'_>) -> ClientAddress {
-        let mut client = ClientAddress { ip: peer, is_forwarded: false, is_secure: is_tls };
+        let mut client = ClientAddress { ip: peer, is_forwarded: false, is_secure: is_tls, fault: None };
         if self.trusted.is_empty() || !self.trusted.contains(peer) {
             return client;
         }
         let headers = request.headers();
-        match self.header {
+        match &self.header {
             ForwardedHeader::XForwardedFor => {
                 // The last value is that of the nearest proxy.
                 if let Some(proto) = headers.all("x-forwarded-proto").last() {
@@ -66,8 +91,27 @@ impl Proxies {
                 let values: Vec<_> = headers.all("forwarded").collect();
                 self.follow(&mut client, values.iter().rev().flat_map(|value| forwarded(value)));
             }
+            ForwardedHeader::Named(name) => match only_address(headers.all(name)) {
+                Ok(ip) => (client.ip, client.is_forwarded) = (ip.to_canonical(), true),
+                Err(fault) => client.fault = Some(fault),
+            },
         }
         client
+    }
+
+    /// Returns the host and port that the client of a request named. A trusted `peer` may state them. Invalid text matches no
+    /// name.
+    pub(crate) fn authority_of<'r>(&self, peer: IpAddr, request: &Request<'r>) -> &'r str {
+        let headers = request.headers();
+        let stated = match self.header {
+            _ if self.trusted.is_empty() || !self.trusted.contains(peer) => None,
+            ForwardedHeader::XForwardedFor => {
+                headers.all("x-forwarded-host").next().and_then(x_forwarded_host)
+            }
+            ForwardedHeader::Forwarded => headers.all("forwarded").find_map(forwarded_host),
+            ForwardedHeader::Named(_) => None,
+        };
+        stated.map_or(request.authority(), |host| str::from_utf8(host).unwrap_or_default())
     }
 
     /// Follows the hops, beginning with the nearest one, as long as trusted proxies report them.
@@ -84,6 +128,17 @@ impl Proxies {
     }
 }
 
+/// Reads the header with exactly one address.
+fn only_address<'r>(mut values: impl Iterator<Item = &'r [u8]>) -> Result<IpAddr, HeaderFault> {
+    let value = values.next().ok_or(HeaderFault::Missing)?;
+    if values.next().is_some() {
+        return Err(HeaderFault::Repeated);
+    }
+    let mut hops = x_forwarded_for(value);
+    let address = hops.next().and_then(|hop| hop.address).ok_or(HeaderFault::Malformed)?;
+    if hops.next().is_some() { Err(HeaderFault::Malformed) } else { Ok(address) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,14 +151,81 @@ mod tests {
 
     /// The client of a request, with or without TLS between `peer` and the server.
     fn client_by(is_tls: bool, header: ForwardedHeader, peer: &str, headers: &[&str]) -> (String, bool) {
+        with_request(header, headers, |proxies, request| {
+            let client = proxies.client_of(peer.parse().unwrap(), is_tls, request);
+            assert_eq!(client.is_forwarded, client.ip.to_string() != peer);
+            (client.ip.to_string(), client.is_secure)
+        })
+    }
+
+    fn with_request<T>(
+        header: ForwardedHeader,
+        headers: &[&str],
+        then: impl FnOnce(&Proxies, &Request<'_>) -> T,
+    ) -> T {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", headers.join("\r\n") + "\r\n");
         let head = head.replace("\r\n\r\n\r\n", "\r\n\r\n");
         let request = parse_request(head.as_bytes(), &Limits::default()).unwrap();
         let trusted = Networks::parse(&["10.0.0.0/8", "2001:db8:1::/48"]).unwrap();
-        let proxies = Proxies { trusted, header, ..Proxies::default() };
-        let client = proxies.client_of(peer.parse().unwrap(), is_tls, &request);
-        assert_eq!(client.is_forwarded, client.ip.to_string() != peer);
-        (client.ip.to_string(), client.is_secure)
+        then(&Proxies { trusted, header, ..Proxies::default() }, &request)
+    }
+
+    #[test]
+    fn the_host_that_a_trusted_proxy_states() {
+        use ForwardedHeader::{Forwarded, XForwardedFor};
+        let check = |header: ForwardedHeader, peer: &str, headers: &[&str], expected: &str| {
+            let peer = peer.parse().unwrap();
+            let seen = with_request(header, headers, |proxies, request| {
+                proxies.authority_of(peer, request).to_owned()
+            });
+            assert_eq!(seen, expected, "{peer} {headers:?}");
+        };
+        check(
+            XForwardedFor,
+            "10.0.0.1",
+            &["X-Forwarded-Host: b.test:81, c.test", "X-Forwarded-Host: d"],
+            "b.test:81",
+        );
+        check(XForwardedFor, "10.0.0.1", &[], "a");
+        check(XForwardedFor, "10.0.0.1", &["X-Forwarded-Host:"], "a");
+        check(XForwardedFor, "10.0.0.1", &["X-Forwarded-Host: \u{fe}"], "\u{fe}");
+        check(XForwardedFor, "10.0.0.1", &["Forwarded: host=b.test"], "a");
+        check(XForwardedFor, "192.0.2.9", &["X-Forwarded-Host: b.test"], "a");
+        check(
+            Forwarded,
+            "10.0.0.1",
+            &["Forwarded: for=192.0.2.1", "Forwarded: host=b.test, host=c.test"],
+            "b.test",
+        );
+        check(Forwarded, "10.0.0.1", &["X-Forwarded-Host: b.test"], "a");
+        check(Forwarded, "192.0.2.9", &["Forwarded: host=b.test"], "a");
+        let named = ForwardedHeader::Named("X-Real-IP".into());
+        check(named, "10.0.0.1", &["X-Forwarded-Host: b.test", "Forwarded: host=b.test"], "a");
+    }
+
+    #[test]
+    fn another_header_has_exactly_one_address() {
+        let check = |peer: &str, headers: &[&str], ip: &str, fault: Option<HeaderFault>| {
+            let header = ForwardedHeader::Named("CF-Connecting-IP".into());
+            let client = with_request(header, headers, |proxies, request| {
+                proxies.client_of(peer.parse().unwrap(), false, request)
+            });
+            assert_eq!((client.ip.to_string().as_str(), client.fault), (ip, fault), "{headers:?}");
+            assert!(!client.is_secure);
+        };
+        check("10.0.0.1", &["cf-connecting-ip: 192.0.2.1"], "192.0.2.1", None);
+        check("10.0.0.1", &["CF-Connecting-IP: [2001:db8::1]:443"], "2001:db8::1", None);
+        check("10.0.0.1", &["CF-Connecting-IP: 10.0.0.7", "X-Forwarded-Proto: https"], "10.0.0.7", None);
+        check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1"], "10.0.0.1", Some(HeaderFault::Missing));
+        let twice = ["CF-Connecting-IP: 192.0.2.1", "CF-Connecting-IP: 192.0.2.1"];
+        check("10.0.0.1", &twice, "10.0.0.1", Some(HeaderFault::Repeated));
+        for malformed in ["", "unknown", "192.0.2.1, 192.0.2.2", "192.0.2.1,", "for=192.0.2.1", "\u{fe}"] {
+            let header = format!("CF-Connecting-IP: {malformed}");
+            check("10.0.0.1", &[&header], "10.0.0.1", Some(HeaderFault::Malformed));
+        }
+        // A peer that isn't trusted is the client, whatever it sends.
+        check("192.0.2.9", &["CF-Connecting-IP: 192.0.2.1"], "192.0.2.9", None);
+        check("192.0.2.9", &[], "192.0.2.9", None);
     }
 
     #[test]

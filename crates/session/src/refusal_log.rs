@@ -21,6 +21,8 @@ pub enum Refusal {
     Accept,
     /// A connection exceeded a limit of its address.
     Limit,
+    /// A trusted proxy doesn't name the client of a request.
+    ClientHeader,
     /// A page's origin isn't allowed to connect.
     Origin,
     /// A connection began without the header of the PROXY protocol.

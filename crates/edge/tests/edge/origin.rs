@@ -1,8 +1,9 @@
 //! Origins of pages: one list applies to all routes that have secrets.
 
 use crate::harness::{Io, Response, Server, UPGRADE, Way};
-use stentor_edge::{Hosts, Origins};
+use stentor_edge::{ForwardedHeader, Hosts, Origins};
 use stentor_hub::FeedState;
+use stentor_ports::Networks;
 
 /// The answers to a handshake and to a request for a feed.
 fn answers(server: &Server, host: &str, origin: &[u8]) -> [Response; 2] {
@@ -174,6 +175,46 @@ fn a_host_that_is_not_listed_is_misdirected() {
     assert_eq!(server.ask("GET /feed/k HTTP/1.0\r\n\r\n").status, 421);
     // A load balancer uses the IP address as host.
     assert_eq!(server.ask("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").status, 200);
+}
+
+/// Proxies such as Apache send their own address as `Host`, and state the client's host in a header of their own.
+#[test]
+fn a_trusted_proxy_states_the_host() {
+    const X: &str = "X-Forwarded-Host: a.test:8443, inner.test\r\n";
+    const RFC: &str = "Forwarded: for=192.0.2.1;host=\"a.test:8443\"\r\n";
+    let [own, foreign] = ["a.test:8443", "evil.test"];
+    for (header, trusted, stated, origin, expect) in [
+        (ForwardedHeader::XForwardedFor, "127.0.0.0/8", X, own, [101, 200]),
+        (ForwardedHeader::XForwardedFor, "127.0.0.0/8", X, foreign, [403, 403]),
+        // A page of the proxy's inner name isn't the server's own.
+        (ForwardedHeader::XForwardedFor, "127.0.0.0/8", X, "inner.test", [403, 403]),
+        (
+            ForwardedHeader::XForwardedFor,
+            "127.0.0.0/8",
+            "X-Forwarded-Host: evil.test, a.test\r\n",
+            foreign,
+            [421, 421],
+        ),
+        (ForwardedHeader::XForwardedFor, "127.0.0.0/8", RFC, own, [421, 421]),
+        (ForwardedHeader::XForwardedFor, "10.0.0.0/8", X, own, [421, 421]),
+        (ForwardedHeader::Forwarded, "127.0.0.0/8", RFC, own, [101, 200]),
+        (ForwardedHeader::Forwarded, "127.0.0.0/8", RFC, foreign, [403, 403]),
+        (ForwardedHeader::Forwarded, "127.0.0.0/8", X, own, [421, 421]),
+        (ForwardedHeader::Forwarded, "10.0.0.0/8", RFC, own, [421, 421]),
+    ] {
+        let server = Server::start(1, |options| {
+            options.hosts = Hosts::parse(&["a.test"]).unwrap();
+            options.proxies.trusted = Networks::parse(&[trusted]).unwrap();
+            options.proxies.header = header.clone();
+        });
+        server.document("k", "1");
+        let seen = [("/ws", UPGRADE), ("/feed/k", "")].map(|(target, headers)| {
+            let from = format!("Origin: http://{origin}\r\n");
+            let head = format!("GET {target} HTTP/1.1\r\nHost: 10.0.0.5:8000\r\n{headers}{stated}{from}\r\n");
+            server.ask(head).status
+        });
+        assert_eq!(seen, expect, "{header:?} {trusted} {stated} {origin}");
+    }
 }
 
 #[test]

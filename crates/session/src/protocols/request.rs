@@ -57,6 +57,8 @@ pub struct RequestContext<'a> {
     pub session: &'a mut Option<SessionId>,
     /// The client that sent the request.
     pub client: ClientAddress,
+    /// The host and port that the client named: the header `Host`, unless a trusted proxy states another one.
+    pub(crate) authority: &'a str,
     /// The client's port. 0 if a proxy hides it.
     pub(crate) port: u16,
     /// A number for the client's address.
@@ -122,8 +124,7 @@ impl<'a> RequestContext<'a> {
     /// The headers with which a page of another origin may read an error.
     fn cors_of_error(&self) -> Vec<(&'a str, &'a str)> {
         let origin = self.request.header_str("origin");
-        let (authority, is_secure) = (self.request.authority(), self.client.is_secure);
-        cors_of_error(self.ex, origin, authority, is_secure)
+        cors_of_error(self.ex, origin, self.authority, self.client.is_secure)
     }
 
     /// Answers with an error. A page of an allowed origin may read it. `extra` are further headers.

@@ -86,7 +86,8 @@ impl<'a> RequestContext<'a> {
         let Some(token) = tokens.next() else {
             let options = self.ex.options();
             let cookie = options.tokens.cookie.as_deref();
-            let cookie = cookie.filter(|_| options.origins.vouches_for(self.request, self.client.is_secure));
+            let cookie = cookie
+                .filter(|_| options.origins.vouches_for(self.request, self.authority, self.client.is_secure));
             return Ok(cookie.and_then(|name| in_cookie(self.request, name)).map(Cow::Borrowed));
         };
         if tokens.any(|other| other != token) {

@@ -85,6 +85,18 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
+fn the_header_of_proxies_has_no_case() {
+    use stentor_edge::ForwardedHeader::{self, Forwarded, Named, XForwardedFor};
+    let check = |text: &str, expect: ForwardedHeader, shown: &str| {
+        let header = load(&format!("[proxies]\nheader = \"{text}\"")).unwrap().proxies.header;
+        assert_eq!((&header, &*header.show()), (&expect, shown), "{text}");
+    };
+    check("X-Forwarded-For", XForwardedFor, r#""x-forwarded-for""#);
+    check("FORWARDED", Forwarded, r#""forwarded""#);
+    check("CF-Connecting-IP", Named("CF-Connecting-IP".into()), r#""CF-Connecting-IP""#);
+}
+
+#[test]
 fn headers_show_the_secrets_that_they_name() {
     let text = "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\n\
                 headers = { X-Key = \"hunter2 ${TOKEN} ${file:/dev}\", Y = \"hunter2\" }";

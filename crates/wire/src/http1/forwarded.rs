@@ -1,6 +1,8 @@
-//! The addresses that proxies add to a request: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
+//! The addresses and the host that proxies add to a request: `X-Forwarded-For`, `X-Forwarded-Host`, and `Forwarded`
+//! (RFC 7239).
 //!
-//! Elements are read from the right: the last proxy added the last element. A comma always separates two
+//! Addresses are read from the right: the last proxy added the last element. The host is the one that the first proxy
+//! received, so it is read from the left. A comma always separates two
 //! elements, even within quotes: no address contains a comma, and otherwise a client's open quote could hide
 //! the element that a proxy appends.
 
@@ -42,6 +44,21 @@ pub fn forwarded(value: &[u8]) -> impl Iterator<Item = Hop> {
         }
         hop
     })
+}
+
+/// Returns the first host of an `X-Forwarded-Host` header. `None` if it is empty.
+pub fn x_forwarded_host(value: &[u8]) -> Option<&[u8]> {
+    value.split(|byte| *byte == b',').next().map(trim).filter(|host| !host.is_empty())
+}
+
+/// Returns the first `host` of a `Forwarded` header. `None` if there is none, or it is empty.
+pub fn forwarded_host(value: &[u8]) -> Option<&[u8]> {
+    let pairs = value.split(|byte| b",;".contains(byte)).map(trim);
+    let host = pairs.filter_map(|pair| {
+        let (name, value) = pair.split_at_checked(5)?;
+        name.eq_ignore_ascii_case(b"host=").then(|| unquoted(value))
+    });
+    host.into_iter().next().filter(|host| !host.is_empty())
 }
 
 fn unquoted(value: &[u8]) -> &[u8] {
@@ -123,5 +140,21 @@ mod tests {
         check("for=\"192.0.2.1, for=198.51.100.2", &["198.51.100.2", "-"]);
         let secure = |value: &str| forwarded(value.as_bytes()).map(|hop| hop.is_secure).collect::<Vec<_>>();
         assert_eq!(secure("for=a;proto=https, PROTO=\"HTTP\", for=b"), [None, Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn the_first_host() {
+        let check = |read: fn(&[u8]) -> Option<&[u8]>, value: &str, expected: &str| {
+            assert_eq!(read(value.as_bytes()).unwrap_or(b"-"), expected.as_bytes(), "{value}");
+        };
+        check(x_forwarded_host, "a.test", "a.test");
+        check(x_forwarded_host, " a.test:8443 , b.test", "a.test:8443");
+        check(x_forwarded_host, "", "-");
+        check(x_forwarded_host, ", b.test", "-");
+        check(forwarded_host, "for=192.0.2.1;host=a.test;proto=https, host=b.test", "a.test");
+        check(forwarded_host, "for=192.0.2.1, Host=\"[::1]:8000\"", "[::1]:8000");
+        check(forwarded_host, "for=192.0.2.1;host=, host=b.test", "-");
+        check(forwarded_host, "xhost=a.test;host = b.test", "-");
+        check(forwarded_host, "", "-");
     }
 }

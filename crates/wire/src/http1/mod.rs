@@ -21,7 +21,7 @@ mod write;
 
 pub use body::{BodyDecoder, BodyKind, CHUNK_EXTENSION_BYTES_MAX, Decoded, TRAILER_BYTES_MAX};
 pub use error::Error;
-pub use forwarded::{Hop, forwarded, x_forwarded_for};
+pub use forwarded::{Hop, forwarded, forwarded_host, x_forwarded_for, x_forwarded_host};
 pub use head::{
     HeadScanner, Headers, Limits, Message, Request, Response, Version, find_header, parse_request,
     parse_response,

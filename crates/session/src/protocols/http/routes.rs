@@ -19,7 +19,9 @@ use crate::protocols::request::{
 };
 use crate::protocols::route::{PROTOCOLS, Protocol, RouteFacts};
 use crate::protocols::{document, engineio, file, page, sse, upgrade};
+use crate::proxies::ForwardedHeader;
 use crate::refusal_log::Refusal;
+use std::net::IpAddr;
 use stentor_wire::http1::{self, BodyKind, Request};
 
 type Outcome = RequestOutcome;
@@ -123,7 +125,9 @@ impl Http {
         request: &'a Request<'a>,
         out: &'a mut Vec<u8>,
     ) -> (RequestContext<'a>, &'a mut Slot, &'a mut Clients) {
-        let client = cx.ex.options().proxies.client_of(self.peer.ip(), self.is_tls, request);
+        let proxies = &cx.ex.options().proxies;
+        let client = proxies.client_of(self.peer.ip(), self.is_tls, request);
+        let authority = proxies.authority_of(self.peer.ip(), request);
         let context = RequestContext {
             clients: cx.clients.counts().iter().sum(),
             options: ResponseOptions::of(
@@ -137,6 +141,7 @@ impl Http {
             conn: cx.conn,
             session: cx.session,
             client,
+            authority,
             port: if client.is_forwarded { 0 } else { self.peer.port() },
             source: ports::source_of(client.ip),
             stays: !matches!(self.placement, Placement::Movable),
@@ -240,6 +245,7 @@ impl Http {
             }
             target => target,
         };
+        warn_of_client_header(cx, &target, self.peer.ip());
         if let Some(outcome) = refuse(cx, &target) {
             return outcome;
         }
@@ -352,11 +358,11 @@ fn count(cx: &mut RequestContext<'_>, target: &Route, slot: &mut Slot) -> Result
 fn refuse(cx: &mut RequestContext<'_>, target: &Route) -> Option<Outcome> {
     let (request, options) = (cx.request, cx.ex.options());
     // Health checks of load balancers use the server's address as `Host`.
-    if !matches!(target, Route::Health | Route::Ready) && !options.hosts.allow(request.authority()) {
+    if !matches!(target, Route::Health | Route::Ready) && !options.hosts.allow(cx.authority) {
         return Some(cx.refuse_last(421, &[], "this server has another name ([server] hosts)"));
     }
     if target.connects()
-        && !options.origins.allow(origin::of_page(request), request.authority(), cx.client.is_secure)
+        && !options.origins.allow(origin::of_page(request), cx.authority, cx.client.is_secure)
     {
         return Some(refuse_origin(cx));
     }
@@ -377,6 +383,21 @@ fn refuse(cx: &mut RequestContext<'_>, target: &Route) -> Option<Outcome> {
     };
     (has_no_socket && cx.is_upgrade())
         .then(|| cx.refuse_last(400, &[], "this path has no WebSocket; use /ws or /ws/KEY"))
+}
+
+/// Logs that a trusted proxy doesn't name the client of a request in the configured header. Its own health checks have no client.
+fn warn_of_client_header(cx: &RequestContext<'_>, target: &Route, peer: IpAddr) {
+    let Some(fault) = cx.client.fault.filter(|_| !matches!(target, Route::Health | Route::Ready)) else {
+        return;
+    };
+    let ForwardedHeader::Named(name) = &cx.ex.options().proxies.header else { return };
+    if let Some(logged) = cx.ex.log_refusal(Refusal::ClientHeader, name) {
+        let (fault, others) = (fault.text(), logged.others());
+        tracing::warn!(
+            "the header {name} of a request from the proxy {peer} {fault}; the proxy counts as the client ([proxies] \
+             header){others}"
+        );
+    }
 }
 
 fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {

@@ -1,18 +1,41 @@
 //! Clients behind proxies, and limits per address, user and session.
 
 use super::super::section::section;
-use super::super::setting::{choice, fields};
+use super::super::setting::{Raw, Setting, choice, fields};
 use super::super::value::Bytes;
 use super::{HOUR, ms, s};
 use std::time::Duration;
+use stentor_edge::ForwardedHeader;
 
-choice! {
-    /// The header in which proxies name the client.
-    ForwardedHeader => stentor_edge::ForwardedHeader {
-        /// `X-Forwarded-For`, and `X-Forwarded-Proto` for the protocol.
-        XForwardedFor = "x-forwarded-for",
-        /// `Forwarded` (RFC 7239).
-        Forwarded = "forwarded",
+/// Maximum length of the name of a header.
+const NAME_BYTES_MAX: usize = 64;
+
+impl Setting for ForwardedHeader {
+    const UNIT: &'static str = "`x-forwarded-for`, `forwarded` or the name of a header";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        let is_name = |text: &&str| {
+            (1..=NAME_BYTES_MAX).contains(&text.len())
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        let name = raw.text().filter(is_name).ok_or_else(|| {
+            raw.mismatch(
+                "\"x-forwarded-for\", \"forwarded\" or the name of a header (letters, digits and \"-\")",
+            )
+        })?;
+        Ok(match &*name.to_ascii_lowercase() {
+            "x-forwarded-for" => Self::XForwardedFor,
+            "forwarded" => Self::Forwarded,
+            _ => Self::Named(name.into()),
+        })
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::XForwardedFor => "\"x-forwarded-for\"".into(),
+            Self::Forwarded => "\"forwarded\"".into(),
+            Self::Named(name) => format!("{name:?}"),
+        }
     }
 }
 
@@ -52,8 +75,11 @@ section! {
         /// the last hop in `header` that isn't in one of these networks. List only proxies that set or append to the
         /// header, and that clients can't bypass. Empty: the address of the connection is the client's.
         trusted: Vec<String> = Vec::new() => edge.proxies.trusted;
-        /// The header in which proxies state the client's address. Only this header is read: a proxy that
-        /// sets one header may pass on the other unchanged, as the client wrote it.
+        /// The header in which proxies state the client's address: `x-forwarded-for`, `forwarded` (RFC 7239), or another one with
+        /// exactly one address, such as `CF-Connecting-IP`, which the proxy must overwrite. If that is missing, repeated or malformed,
+        /// the proxy counts as the client, and a warning is logged once a minute. `X-Forwarded-Proto` and `X-Forwarded-Host` are read
+        /// with `x-forwarded-for` only, `proto=` and `host=` with `forwarded` only: a proxy that sets one header may pass on the
+        /// other as the client wrote it. The host counts for `origins.allow` and `server.hosts`.
         header: ForwardedHeader;
         /// Time for the header of the PROXY protocol, on listeners with `proxy_protocol`. The connection is then closed.
         header_timeout: Duration, in ms(100)..=s(60);

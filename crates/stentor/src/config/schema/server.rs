@@ -68,8 +68,8 @@ section! {
         /// File with at least 32 secret bytes, from which the keys of TLS session tickets follow. Nodes behind one load balancer need
         /// the same file, so that clients can resume their TLS sessions at any of them. Empty: a random secret, until the server ends.
         tls_ticket_secret_file: String => tls.ticket_secret_file;
-        /// Accepted host names, such as `example.com`; with a port, only that port. A request with another `Host` is
-        /// answered with 421, which stops DNS rebinding. `/healthz` and `/readyz` are always answered. Empty: any
+        /// Accepted host names, such as `example.com`; with a port, only that port. A request for another host is
+        /// answered with 421, which stops DNS rebinding. A trusted proxy may state the host (`proxies.header`). `/healthz` and `/readyz` are always answered. Empty: any
         /// name.
         hosts: Vec<String> = Vec::new() => edge.hosts;
         /// The address of the admin API: publishing, pushing, `/metrics`, `/api/v1/status`. An address beyond loopback

@@ -94,6 +94,8 @@ $STENTOR_SERVER_CORES=9999
   2: admin_token in [server]: a token needs at least 16 printable ASCII characters without spaces
 [server] | hosts = ["http://a.example"]
   2: hosts in [server]: "http://a.example" is not a host: write a name or an address, such as "example.com", "example.com:8443", "192.0.2.1" or "[::1]"
+[proxies] | header = "X_Real_IP"
+  2: header in [proxies]: expected "x-forwarded-for", "forwarded" or the name of a header (letters, digits and "-"), found "X_Real_IP"
 [rooms] | publish = "yes"
   2: publish in [rooms]: expected true or false, found "yes"
 $STENTOR_ROOMS_PUBLISH=true
