@@ -116,6 +116,13 @@ test('a bill of materials for each program: CycloneDX, with the libraries of the
   }
 });
 
+test('the wheel for servers of python-socketio: a package, its licenses, its dependencies', () => {
+  const code = 'import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); print(*wheel.namelist()); print(wheel.read(next(n for n in wheel.namelist() if n.endswith("/METADATA"))).decode())';
+  const [names, ...metadata] = run('python3', '-c', code, path.join(output, `stentor_socketio-${version}-py3-none-any.whl`)).split('\n');
+  for (const wanted of ['stentor_socketio/__init__.py', 'stentor_socketio/link.py', 'stentor_socketio/py.typed', 'licenses/LICENSE-MIT', 'licenses/LICENSE-APACHE']) assert.ok(names.includes(wanted), `${wanted} is not in ${names}`);
+  assert.deepEqual(metadata.filter((line) => line.startsWith('Requires-Dist')), ['Requires-Dist: python-socketio>=5.12,<6', 'Requires-Dist: websockets>=15']);
+});
+
 /** A checkout in which `scripts/release` finds what it needs, but whose packages exist already. */
 function release(t) {
   const folder = temporary(t);
