@@ -5,6 +5,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
+import { runInNewContext } from 'node:vm';
 import { binary, feedsFrom, root, serve, temporary, upstream } from './harness.mjs';
 
 const library = path.join(root, 'clients/js');
@@ -50,6 +51,39 @@ test('the server has it at /stentor.js, and at an address of its own with the ha
     }
   }
   assert.equal((await fetch(`${server.http}/stentor-0123456789abcdef.js`)).status, 404);
+});
+
+test('without an address, the script connects to the prefix in its own', async () => {
+  const text = readFileSync(path.join(library, 'dist/stentor.js'), 'utf8');
+  for (const [src, expected] of [
+    ['http://a.test/stentor.js', 'http://a.test/'],
+    ['http://a.test/rt/stentor.js?v=1', 'http://a.test/rt/'],
+    ['http://a.test/a/b/stentor-0123.js', 'http://a.test/a/b/'],
+    // Of another server.
+    ['http://b.test/rt/stentor.js', 'http://a.test/'],
+    ['http://a.test.evil.test/rt/stentor.js', 'http://a.test/'],
+    // A module, whose address isn't known.
+    [undefined, 'http://a.test/'],
+  ]) {
+    let resolve;
+    const asked = new Promise((done) => { resolve = done; });
+    class WebSocket extends EventTarget {
+      constructor(url) {
+        super();
+        resolve(`${url}`);
+      }
+
+      close() {}
+    }
+    const document = Object.assign(new EventTarget(), { currentScript: src && { src } });
+    const names = ['URL', 'AbortController', 'AbortSignal', 'TextEncoder', 'setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance', 'crypto'];
+    const scope = { document, location: new URL('http://a.test/page/'), WebSocket, ...Object.fromEntries(names.map((name) => [name, globalThis[name]])) };
+    runInNewContext(text, scope);
+    const client = scope.Stentor.connect(undefined, { transports: ['websocket'] });
+    const address = await asked;
+    client.close();
+    assert.equal(new URL('.', address).href.replace(/^ws/, 'http'), expected, src);
+  }
 });
 
 test('nothing is needed at run time', () => {

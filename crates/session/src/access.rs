@@ -105,12 +105,13 @@ impl AccessLog {
 
 /// The path for a line of the log. `*` replaces `secret`, the range of a client's secret in the path, and `?` each byte
 /// that isn't printable ASCII.
-pub(crate) fn shown_path(path: &str, secret: Option<Range<usize>>) -> Box<str> {
+pub(crate) fn shown_path(base: &str, path: &str, secret: Option<Range<usize>>) -> Box<str> {
     let shown_byte = |byte: u8| if byte.is_ascii_graphic() { char::from(byte) } else { '?' };
     let mut shown: String = path.bytes().map(shown_byte).collect();
     if let Some(secret) = secret {
         shown.replace_range(secret, "*");
     }
+    shown.insert_str(0, &base.bytes().map(shown_byte).collect::<String>());
     shown.truncate(PATH_BYTES_MAX);
     shown.into()
 }
@@ -132,12 +133,13 @@ mod tests {
 
     #[test]
     fn a_path_shows_no_secret_and_no_control_characters() {
-        assert_eq!(&*shown_path("/a/secret/b", Some(3..9)), "/a/*/b");
-        assert_eq!(&*shown_path("/é/secret", Some(4..10)), "/??/*");
-        assert_eq!(&*shown_path("/\u{1b}", None), "/?");
+        assert_eq!(&*shown_path("", "/a/secret/b", Some(3..9)), "/a/*/b");
+        assert_eq!(&*shown_path("/rt", "/a/secret/b", Some(3..9)), "/rt/a/*/b");
+        assert_eq!(&*shown_path("", "/é/secret", Some(4..10)), "/??/*");
+        assert_eq!(&*shown_path("", "/\u{1b}", None), "/?");
         let long = format!("/{}", "x".repeat(300));
-        assert_eq!(&*shown_path(&long, None), &long[..256]);
-        assert_eq!(&*shown_path(&format!("{long}/secret"), Some(302..308)), &long[..256]);
+        assert_eq!(&*shown_path("", &long, None), &long[..256]);
+        assert_eq!(&*shown_path("", &format!("{long}/secret"), Some(302..308)), &long[..256]);
     }
 
     #[test]

@@ -234,6 +234,13 @@ with_defaults! {
     }
 }
 
+impl Options {
+    /// The attribute `Path` of cookies.
+    pub(crate) fn cookie_path(&self) -> &str {
+        if self.base_path.is_empty() { "/" } else { &self.base_path }
+    }
+}
+
 /// Maximum number of prefixes at which SockJS is served.
 pub const SOCKJS_PREFIXES_MAX: usize = PREFIXES_MAX;
 
@@ -392,6 +399,8 @@ with_defaults! {
         pub app: App = App::default(),
         /// The host names of the server.
         pub hosts: Hosts = Hosts::default(),
+        /// The prefix of all paths, such as `/rt`. Empty without one.
+        pub base_path: String = String::new(),
         /// The pages that may connect.
         pub origins: Origins = Origins::default(),
         /// `true` if each request causes an event of `tracing` with the target [`ACCESS_LOG`](crate::access::ACCESS_LOG).

@@ -1,6 +1,6 @@
 //! HTTP through proxies, caches and browsers that change and interpret it.
 
-use crate::harness::{HOUR, Http, Response, Server, now, on_one_and_three, pass};
+use crate::harness::{HOUR, Http, Response, Server, UPGRADE, now, on_one_and_three, pass};
 use std::time::{Duration, SystemTime};
 use stentor_edge::{Hosts, Options, Origins};
 use stentor_hub::FeedState;
@@ -35,6 +35,61 @@ fn events(server: &Server, target: &str, headers: &str) -> Http {
     http.stream_head();
     assert!(http.next_chunk().starts_with("retry: "));
     http
+}
+
+#[test]
+fn a_prefix_that_a_proxy_keeps() {
+    for cores in [1, 3] {
+        let server = start(cores, |options| {
+            options.base_path = "/rt".to_owned();
+            options.engine.cookie = Some("io".into());
+            options.sockjs[0].jsessionid = true;
+        });
+        server.document("k", "1");
+        for (target, headers, status) in [
+            ("/rt/feed/k", "", 200),
+            ("/rt/sockjs/info", "", 200),
+            ("/rt/primus/spec", "", 200),
+            ("/rt/ws", UPGRADE, 101),
+            ("/rt/ws/k", UPGRADE, 101),
+            ("/rt/primus/", UPGRADE, 101),
+            ("/rt/sockjs/websocket", UPGRADE, 101),
+            // A plain WebSocket at the root of the server.
+            ("/rt", UPGRADE, 101),
+            ("/rt/", UPGRADE, 101),
+            ("/rt/healthz", "", 200),
+            ("/rt/readyz", "", 200),
+            ("/healthz", "", 200),
+            ("/readyz", "", 200),
+            ("/feed/k", "", 404),
+            ("/sse/k", "", 404),
+            ("/", UPGRADE, 404),
+            ("/ws", UPGRADE, 404),
+            ("/socket.io/?EIO=4&transport=polling", "", 404),
+            ("/rtx/feed/k", "", 404),
+            ("/RT/feed/k", "", 404),
+            ("/%72t/feed/k", "", 404),
+            ("//rt/feed/k", "", 404),
+            ("/rt/rt/feed/k", "", 404),
+            ("/rt//feed/k", "", 404),
+        ] {
+            assert_eq!(server.request("GET", target, headers).status, status, "{target} {headers}");
+        }
+        assert_eq!(
+            server.get("/ws").text(),
+            "all paths of this server begin with /rt/ ([server] base_path)\n"
+        );
+        events(&server, "/rt/sse/k", "");
+        let open = server.get("/rt/socket.io/?EIO=4&transport=polling");
+        let cookie = open.header("set-cookie");
+        assert!(cookie.ends_with("; Path=/rt; HttpOnly; SameSite=Lax"), "{cookie}");
+        let sid = open.text().split('"').nth(3).unwrap().to_owned();
+        let target = format!("/rt/socket.io/?EIO=4&transport=polling&sid={sid}");
+        let post = server.ask(request("POST", &target, "Content-Length: 2\r\n") + "40");
+        assert_eq!((post.status, post.text()), (200, "ok"));
+        let session = server.request("POST", "/rt/sockjs/0/a/xhr", "Content-Length: 0\r\n");
+        assert_eq!((session.status, session.header("set-cookie")), (200, "JSESSIONID=dummy; path=/rt"));
+    }
 }
 
 #[test]

@@ -18,6 +18,9 @@ use stentor_edge::LISTENERS_MAX;
 /// Maximum length in bytes of the prefix of the channels that Socket.IO servers use.
 const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
 
+/// Maximum length of the prefix of all paths.
+const BASE_PATH_BYTES_MAX: usize = 256;
+
 /// Share of fetches below which a section causes a warning: the section is slow while the APIs of others
 /// hang.
 const SHARE_LOW: usize = 4;
@@ -30,6 +33,7 @@ pub(super) fn check(sources: &mut Sources) {
     two_ports(sources);
     listeners(sources);
     hosts(sources);
+    base_path(sources);
     proxies(sources);
     feeds(sources);
     super::auth::check(sources);
@@ -117,6 +121,23 @@ fn listeners(sources: &mut Sources) {
 fn hosts(sources: &mut Sources) {
     if let Err(error) = stentor_edge::Hosts::parse(&sources.config.server.hosts) {
         sources.problem(sources.location("server", "hosts"), format!("hosts in [server]: {error}"));
+    }
+}
+
+/// Checks the prefix of all paths. It is written into cookies, so it has none of their separators.
+fn base_path(sources: &mut Sources) {
+    let path = &sources.config.server.base_path;
+    let is_part = |part: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        !part.is_empty() && !matches!(part, "." | "..") && part.bytes().all(is_plain)
+    };
+    let parts = path.strip_prefix('/').map(|parts| parts.split('/').all(is_part));
+    if !path.is_empty() && (parts != Some(true) || path.len() > BASE_PATH_BYTES_MAX) {
+        let text = format!(
+            "base_path in [server]: expected a path such as \"/rt\", without \"/\" at its end, of letters, digits and -._~, at \
+             most {BASE_PATH_BYTES_MAX} bytes; found {path:?}"
+        );
+        sources.problem(sources.location("server", "base_path"), text);
     }
 }
 

@@ -157,6 +157,7 @@ pub fn find_header<'b>(received: &'b [u8], name: &'b str) -> Option<&'b [u8]> {
 pub struct Request<'b> {
     method: &'b str,
     target: &'b str,
+    base: &'b str,
     path: &'b str,
     query: &'b str,
     authority: &'b str,
@@ -248,10 +249,29 @@ impl<'b> Request<'b> {
         self.target
     }
 
-    /// Returns the target's path, not decoded. It starts with `/`, except for the targets of `CONNECT` (`""`)
-    /// and `OPTIONS *`.
+    /// Returns the target's path below [`Self::base`], not decoded. It starts with `/`, except for the targets of `CONNECT`
+    /// (`""`) and `OPTIONS *`.
     pub fn path(&self) -> &'b str {
         self.path
+    }
+
+    /// Returns the prefix that [`Self::below`] has removed from the path; `""` without one.
+    pub fn base(&self) -> &'b str {
+        self.base
+    }
+
+    /// Returns the request with the prefix `base`, such as `/rt`, removed from its path. `/rt` itself becomes `/`. Bytes are
+    /// compared, so no other spelling counts. The path of a request that isn't below `base` becomes `""`.
+    #[must_use]
+    pub fn below(self, base: &str) -> Self {
+        match self.path.split_at_checked(base.len()) {
+            _ if base.is_empty() => self,
+            Some((begin, "")) if begin == base => Self { base: begin, path: "/", ..self },
+            Some((begin, rest)) if begin == base && rest.starts_with('/') => {
+                Self { base: begin, path: rest, ..self }
+            }
+            _ => Self { base: self.path, path: "", ..self },
+        }
     }
 
     /// Returns the target's query, not decoded and without `?`; `""` if the target has none.
@@ -333,7 +353,7 @@ pub fn parse_request<'b>(head: &'b [u8], limits: &Limits) -> Result<Request<'b>,
     let Target { authority, path, query } = split_target(method, target)?;
     let authority = authority.unwrap_or(host);
     let message = Message { headers: Headers { lines, names }, framing };
-    Ok(Request { method, target, path, query, authority, message })
+    Ok(Request { method, target, base: "", path, query, authority, message })
 }
 
 /// Parses one complete response head, as [`HeadScanner`] delimits it.

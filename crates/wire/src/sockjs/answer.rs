@@ -190,13 +190,13 @@ fn push_cache(headers: &mut Vec<Header<'_>>) {
 }
 
 /// Returns the value of `Set-Cookie` with which load balancers keep a client on one server: the request's own
-/// `JSESSIONID`, or `dummy`. `cookies` is the value of `Cookie`.
-pub fn jsessionid(cookies: Option<&str>) -> String {
+/// `JSESSIONID`, or `dummy`. `cookies` is the value of `Cookie`, `path` the attribute `Path`.
+pub fn jsessionid(cookies: Option<&str>, path: &str) -> String {
     let own = cookies.unwrap_or("").split(';').find_map(|cookie| {
         let (name, value) = cookie.split_once('=')?;
         (name.trim() == "JSESSIONID").then_some(value.trim()).filter(|value| !value.is_empty())
     });
-    format!("JSESSIONID={}; path=/", own.unwrap_or("dummy"))
+    format!("JSESSIONID={}; path={path}", own.unwrap_or("dummy"))
 }
 
 /// Appends the body of `/info`. `entropy` is a fresh, unpredictable number for old browsers without a random

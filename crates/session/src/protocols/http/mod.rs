@@ -27,10 +27,10 @@ use crate::identity::Sid;
 use crate::limits::{LimitReached, Slot};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, SessionId};
-use crate::options::Limits;
+use crate::options::{Limits, Options};
 use crate::ports::{Handover, Location, NodeTag};
 use std::net::SocketAddr;
-use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner};
+use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
 
 /// The environment of a connection that handles requests.
 pub struct HttpContext<'a> {
@@ -136,6 +136,13 @@ pub struct Http {
     progress: Progress,
     /// The WebSocket to which the connection was upgraded, with the rest of the input.
     upgraded: Option<Box<(WebSocket, Vec<u8>)>>,
+}
+
+/// Removes the prefix of all paths from a request. Health checks may lack it.
+fn below_base<'b>(request: Request<'b>, options: &Options) -> Request<'b> {
+    let below = request.below(&options.base_path);
+    let is_check = below.path().is_empty() && matches!(request.path(), "/healthz" | "/readyz");
+    if is_check { request } else { below }
 }
 
 fn http_limits(limits: &Limits) -> http1::Limits {
@@ -409,7 +416,7 @@ impl Http {
             Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
         let request = match http1::parse_request(&input[..head], &limits) {
-            Ok(request) => request,
+            Ok(request) => below_base(request, cx.ex.options()),
             Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
         let body = request.body();
@@ -565,6 +572,7 @@ impl Http {
         let head = std::mem::take(&mut buffered.head);
         let limits = http_limits(&cx.ex.options().limits);
         let Ok(request) = http1::parse_request(&head, &limits) else { return END };
+        let request = below_base(request, cx.ex.options());
         let outcome = self.route_body(cx, &request, &mut buffered, answered, out);
         self.progress.published = true;
         if let RequestOutcome::Suspended(request) = outcome {

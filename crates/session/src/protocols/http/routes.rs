@@ -83,6 +83,10 @@ impl Route {
 }
 
 fn find(path: &str, options: &Options) -> Route {
+    // The path isn't below `Options::base_path`.
+    if path.is_empty() {
+        return Route::Unknown;
+    }
     if let Some(page) = options.routes.iter().position(|page| page.path == path) {
         return Route::Static(page);
     }
@@ -215,7 +219,7 @@ impl Http {
         let entry = Entry {
             begun,
             method: request.method().into(),
-            path: shown_path(request.path(), secret),
+            path: shown_path(request.base(), request.path(), secret),
             address: options.proxies.client_of(self.peer.ip(), self.is_tls, request).ip,
             user: user.map(|user| user.subject),
             status: None,
@@ -423,6 +427,15 @@ fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
 /// Answers a request for a path that isn't the server's own, with the application's page if there is one.
 fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
     let request = cx.request;
+    let base = cx.ex.options().base_path.clone();
+    if request.path().is_empty() && !base.is_empty() {
+        cx.options.keep_alive &= !cx.is_upgrade();
+        return cx.refuse(
+            404,
+            &[],
+            &format!("all paths of this server begin with {base}/ ([server] base_path)"),
+        );
+    }
     if cx.is_upgrade() {
         cx.options.keep_alive = false;
     } else if request.method() == "GET"

@@ -57,7 +57,7 @@ pub(crate) fn describe(
         })
         .collect();
     let is_of_other_origin = request.header_str("origin").is_some();
-    let url = text(&format!("{}?EIO={version}&transport={transport}", request.path()));
+    let url = text(&format!("{}{}?EIO={version}&transport={transport}", request.base(), request.path()));
     format!(
         r#"{{"headers":{{{}}},"time":"{}","address":"{address}","xdomain":{is_of_other_origin},"secure":{is_secure},"issued":{at},"url":{url},"query":{{"EIO":"{version}","transport":"{transport}"}},"auth":{{}}}}"#,
         headers.join(","),

@@ -105,7 +105,7 @@ impl Exchange<'_> {
         }
         all.push(("Connection", if cx.options.keep_alive { "keep-alive" } else { "close" }));
         if self.settings.jsessionid && self.resource.has_cookie() {
-            cookie = answer::jsessionid(cx.request.header_str("cookie"));
+            cookie = answer::jsessionid(cx.request.header_str("cookie"), cx.ex.options().cookie_path());
             all.push(("Set-Cookie", &cookie));
         }
         all.extend(length);

@@ -72,6 +72,10 @@ section! {
         /// answered with 421, which stops DNS rebinding. A trusted proxy may state the host (`proxies.header`). `/healthz` and `/readyz` are always answered. Empty: any
         /// name.
         hosts: Vec<String> = Vec::new() => edge.hosts;
+        /// The prefix of all paths on the port for clients, such as `/rt`, for proxies that keep it: `/rt/ws`, `/rt/socket.io/`. Bytes are
+        /// compared; other paths are answered with 404, but `/healthz` and `/readyz` also without the prefix. Cookies are limited to
+        /// it. `/stentor.js` connects to the prefix in its own address. Empty: none.
+        base_path: String => edge.base_path, [restart];
         /// The address of the admin API: publishing, pushing, `/metrics`, `/api/v1/status`. An address beyond loopback
         /// requires `admin_token`.
         admin: SocketAddr => control.admin.listen, [restart];

@@ -94,6 +94,16 @@ $STENTOR_SERVER_CORES=9999
   2: admin_token in [server]: a token needs at least 16 printable ASCII characters without spaces
 [server] | hosts = ["http://a.example"]
   2: hosts in [server]: "http://a.example" is not a host: write a name or an address, such as "example.com", "example.com:8443", "192.0.2.1" or "[::1]"
+[server] | base_path = "/rt"
+[server] | base_path = "/a/b.c-d_e~1"
+[server] | base_path = "rt"
+  2: base_path in [server]: expected a path such as "/rt", without "/" at its end, of letters, digits and -._~, at most 256 bytes; found "rt"
+[server] | base_path = "/rt/"
+  2: base_path in [server]: expected a path such as "/rt", without "/" at its end, of letters, digits and -._~, at most 256 bytes; found "/rt/"
+[server] | base_path = "/a/../b"
+  2: base_path in [server]: expected a path such as "/rt", without "/" at its end, of letters, digits and -._~, at most 256 bytes; found "/a/../b"
+[server] | base_path = "/rt; Domain=x"
+  2: base_path in [server]: expected a path such as "/rt", without "/" at its end, of letters, digits and -._~, at most 256 bytes; found "/rt; Domain=x"
 [proxies] | header = "X_Real_IP"
   2: header in [proxies]: expected "x-forwarded-for", "forwarded" or the name of a header (letters, digits and "-"), found "X_Real_IP"
 [rooms] | publish = "yes"

@@ -85,6 +85,25 @@ fn targets_are_parsed() {
 
 /// Heads whose framing two readers could interpret differently are refused.
 #[test]
+fn a_prefix_is_compared_byte_by_byte() {
+    fn check(target: &str, base: &str, expect: (&str, &str)) {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let request = request(head.as_bytes()).unwrap().below(base);
+        assert_eq!((request.base(), request.path()), expect, "{target} below {base:?}");
+        assert_eq!(request.target(), target);
+    }
+    check("/rt/ws?a=/rt", "", ("", "/rt/ws"));
+    check("/rt/ws?a=/rt", "/rt", ("/rt", "/ws"));
+    check("http://b/rt/ws", "/rt", ("/rt", "/ws"));
+    check("/rt", "/rt", ("/rt", "/"));
+    check("/rt/", "/rt", ("/rt", "/"));
+    check("/a/b/c", "/a/b", ("/a/b", "/c"));
+    for target in ["/", "/r", "/rtx", "/RT/ws", "/%72t/ws", "//rt/ws", "/x/rt/ws"] {
+        check(target, "/rt", (target, ""));
+    }
+}
+
+#[test]
 fn smuggling_is_refused() {
     fn check(head: &str, expect: Result<BodyKind, Error>) {
         let bytes = format!("POST / HTTP/1.1\r\n{head}\r\n\r\n").into_bytes();

@@ -103,7 +103,7 @@ fn origins_are_allowed_or_refused() {
 #[test]
 fn cookies_are_echoed() {
     fn check(cookies: Option<&str>, expect: &str) {
-        assert_eq!(jsessionid(cookies), format!("JSESSIONID={expect}; path=/"), "{cookies:?}");
+        assert_eq!(jsessionid(cookies, "/rt"), format!("JSESSIONID={expect}; path=/rt"), "{cookies:?}");
     }
     check(None, "dummy");
     check(Some(""), "dummy");
