@@ -4,6 +4,7 @@
 //! goals, like a real match. A test checks the averages.
 
 use super::commentary;
+use super::counts::Stat;
 use super::event::{EventKind, Shot};
 use super::game::Game;
 use super::teams::{GRID_X, GRID_Y, PlayerState, Position};
@@ -48,7 +49,7 @@ impl Game {
         let team = &mut self.teams[self.side];
         team.counts.actions += 1;
         let player = &mut team.players[self.holder];
-        player.counts.touches += 1;
+        player.counts[Stat::Touches] += 1;
         player.heat[y][x] = player.heat[y][x].saturating_add(1);
         if x >= SHOT_FROM {
             self.momentum_now += if self.side == 0 { 3 } else { -3 };
@@ -63,26 +64,26 @@ impl Game {
         let to_y = (y as i64 + self.random.between(-4, 4)).clamp(0, GRID_Y as i64 - 1) as usize;
         let completed = self.random.chance(930u32.saturating_sub(19 * to_x as u32));
         let counts = &mut self.teams[self.side].players[from].counts;
-        counts.passes += 1;
-        counts.passes_progressive += u32::from(step >= 3);
-        counts.passes_final_third += u32::from(to_x >= SHOT_FROM);
+        counts[Stat::Passes] += 1;
+        counts[Stat::PassesProgressive] += u32::from(step >= 3);
+        counts[Stat::PassesFinalThird] += u32::from(to_x >= SHOT_FROM);
         if to_x >= BOX_FROM && self.random.chance(12) {
             let forward = self.someone(self.side, to_x);
-            self.teams[self.side].players[forward].counts.offsides += 1;
+            self.teams[self.side].players[forward].counts[Stat::Offsides] += 1;
             return self.lose();
         }
         if !completed {
-            self.teams[self.side].players[from].counts.possession_lost += 1;
+            self.teams[self.side].players[from].counts[Stat::PossessionLost] += 1;
             self.lose();
             let counts = &mut self.teams[self.side].players[self.holder].counts;
             if to_x >= BOX_FROM {
-                counts.clearances += 1
+                counts[Stat::Clearances] += 1
             } else {
-                counts.interceptions += 1
+                counts[Stat::Interceptions] += 1
             }
             return;
         }
-        self.teams[self.side].players[from].counts.passes_completed += 1;
+        self.teams[self.side].players[from].counts[Stat::PassesCompleted] += 1;
         self.ball = (to_x, to_y);
         self.holder = self.someone(self.side, to_x);
         self.passer = (self.holder != from).then_some(from);
@@ -92,14 +93,14 @@ impl Game {
         let (x, y) = self.ball;
         let won = self.random.chance(620);
         let counts = &mut self.teams[self.side].players[self.holder].counts;
-        counts.dribbles += 1;
-        counts.dribbles_won += u32::from(won);
-        counts.possession_lost += u32::from(!won);
+        counts[Stat::Dribbles] += 1;
+        counts[Stat::DribblesWon] += u32::from(won);
+        counts[Stat::PossessionLost] += u32::from(!won);
         if won {
             self.ball = ((x + 1).min(GRID_X - 1), y);
         } else {
             self.lose();
-            self.teams[self.side].players[self.holder].counts.tackles += 1;
+            self.teams[self.side].players[self.holder].counts[Stat::Tackles] += 1;
         }
     }
 
@@ -114,10 +115,10 @@ impl Game {
 
     fn foul(&mut self) {
         let (x, _) = self.ball;
-        self.teams[self.side].players[self.holder].counts.fouls_suffered += 1;
+        self.teams[self.side].players[self.holder].counts[Stat::FoulsSuffered] += 1;
         let other = 1 - self.side;
         let offender = self.someone(other, GRID_X - 1 - x);
-        self.teams[other].players[offender].counts.fouls += 1;
+        self.teams[other].players[offender].counts[Stat::Fouls] += 1;
         let card = self.random.below(1000);
         if card < 75 {
             self.card(other, offender, card < 5);
@@ -135,15 +136,15 @@ impl Game {
     fn card(&mut self, side: usize, offender: usize, straight: bool) {
         let playing = self.teams[side].players.iter().filter(|p| p.is_playing()).count();
         let player = &mut self.teams[side].players[offender];
-        let off = straight || player.counts.yellow_cards > 0;
+        let off = straight || player.counts[Stat::YellowCards] > 0;
         if off && (playing < PLAYERS_MIN || player.position == Position::Goalkeeper) {
             return;
         }
         if off {
-            player.counts.red_cards += 1;
+            player.counts[Stat::RedCards] += 1;
             player.state = PlayerState::SentOff;
         } else {
-            player.counts.yellow_cards += 1;
+            player.counts[Stat::YellowCards] += 1;
         }
         let kind = if off { EventKind::RedCard } else { EventKind::YellowCard };
         let (id, name) = (player.id, player.name.clone());
@@ -171,16 +172,16 @@ impl Game {
         team.counts.expected_goals_milli += expected;
         team.counts.goals += u32::from(outcome == Shot::Goal);
         let counts = &mut team.players[shooter].counts;
-        counts.shots += 1;
-        counts.goals += u32::from(outcome == Shot::Goal);
-        counts.shots_on_target += u32::from(matches!(outcome, Shot::Goal | Shot::Saved));
-        counts.shots_off_target += u32::from(outcome == Shot::Wide);
-        counts.shots_blocked += u32::from(outcome == Shot::Blocked);
+        counts[Stat::Shots] += 1;
+        counts[Stat::Goals] += u32::from(outcome == Shot::Goal);
+        counts[Stat::ShotsOnTarget] += u32::from(matches!(outcome, Shot::Goal | Shot::Saved));
+        counts[Stat::ShotsOffTarget] += u32::from(outcome == Shot::Wide);
+        counts[Stat::ShotsBlocked] += u32::from(outcome == Shot::Blocked);
         let assist = self.passer.take();
         if let Some(passer) = assist {
             let counts = &mut team.players[passer].counts;
-            counts.key_passes += 1;
-            counts.assists += u32::from(outcome == Shot::Goal);
+            counts[Stat::KeyPasses] += 1;
+            counts[Stat::Assists] += u32::from(outcome == Shot::Goal);
         }
         let id = team.players[shooter].id;
         self.momentum_now += if side == 0 { 12 } else { -12 };
@@ -200,12 +201,12 @@ impl Game {
                     .iter_mut()
                     .find(|p| p.is_playing() && p.position == Position::Goalkeeper)
                 {
-                    keeper.counts.saves += 1;
+                    keeper.counts[Stat::Saves] += 1;
                 }
             }
             Shot::Blocked => {
                 let defender = self.someone(other, 1);
-                self.teams[other].players[defender].counts.blocks += 1;
+                self.teams[other].players[defender].counts[Stat::Blocks] += 1;
             }
             Shot::Wide => {}
         }

@@ -1,8 +1,9 @@
 //! The documents of a match: the complete match centre, and a small scoreboard.
 
+use super::counts::Stat;
 use super::event::{Event, EventKind, Phase};
 use super::game::Game;
-use super::teams::{Counts, Player, Team, tenths};
+use super::teams::{Player, Team, tenths};
 use serde_json::{Value, json};
 
 /// Approximate size of a match centre in bytes: that of the published test of 2014.
@@ -95,28 +96,28 @@ fn statistics(game: &Game) -> Vec<Value> {
     let [home, away] = &game.teams;
     let row = |name: &str, home: Value, away: Value| json!({ "name": name, "home": home, "away": away });
     let each = |name, of: &dyn Fn(&Team) -> u32| row(name, of(home).into(), of(away).into());
-    let total = |team: &Team, of: fn(&Counts) -> u32| team.players.iter().map(|p| of(&p.counts)).sum::<u32>();
-    let sum = |name, of: fn(&Counts) -> u32| each(name, &|team| total(team, of));
+    let total = |team: &Team, stat| team.players.iter().map(|p| p.counts[stat]).sum::<u32>();
+    let sum = |name, stat| each(name, &|team| total(team, stat));
     let actions = (home.counts.actions + away.counts.actions).max(1);
     let possession = home.counts.actions * 100 / actions;
     let expected = |team: &Team| Value::from(f64::from(team.counts.expected_goals_milli / 10) / 100.0);
-    let accuracy = |team: &Team| total(team, |c| c.passes_completed) * 100 / total(team, |c| c.passes).max(1);
+    let accuracy = |team: &Team| total(team, Stat::PassesCompleted) * 100 / total(team, Stat::Passes).max(1);
     vec![
         row("Possession, %", possession.into(), (100 - possession).into()),
         row("Expected goals", expected(home), expected(away)),
-        sum("Shots", |c| c.shots),
-        sum("Shots on target", |c| c.shots_on_target),
+        sum("Shots", Stat::Shots),
+        sum("Shots on target", Stat::ShotsOnTarget),
         each("Corners", &|team| team.counts.corners),
-        sum("Passes", |c| c.passes),
+        sum("Passes", Stat::Passes),
         each("Pass accuracy, %", &accuracy),
-        sum("Dribbles won", |c| c.dribbles_won),
-        sum("Tackles", |c| c.tackles),
-        sum("Interceptions", |c| c.interceptions),
-        sum("Saves", |c| c.saves),
-        sum("Fouls", |c| c.fouls),
-        sum("Offsides", |c| c.offsides),
-        sum("Yellow cards", |c| c.yellow_cards),
-        sum("Red cards", |c| c.red_cards),
+        sum("Dribbles won", Stat::DribblesWon),
+        sum("Tackles", Stat::Tackles),
+        sum("Interceptions", Stat::Interceptions),
+        sum("Saves", Stat::Saves),
+        sum("Fouls", Stat::Fouls),
+        sum("Offsides", Stat::Offsides),
+        sum("Yellow cards", Stat::YellowCards),
+        sum("Red cards", Stat::RedCards),
     ]
 }
 

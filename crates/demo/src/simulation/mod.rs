@@ -12,6 +12,7 @@
 
 mod action;
 mod commentary;
+mod counts;
 mod document;
 mod event;
 mod game;

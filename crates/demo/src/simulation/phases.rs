@@ -5,6 +5,7 @@
 //! ```
 
 use super::commentary;
+use super::counts::Stat;
 use super::event::{EventKind, Phase};
 use super::game::{Game, HALF_S};
 use super::teams::{PlayerState, TEAM_SIZE};
@@ -45,8 +46,8 @@ impl Game {
         let minute = self.clock_s / 60;
         self.clock_s += SECONDS_PER_TICK;
         for player in self.teams.iter_mut().flat_map(|team| &mut team.players).filter(|p| p.is_playing()) {
-            player.counts.seconds_played += SECONDS_PER_TICK;
-            player.counts.distance_m += 10;
+            player.counts[Stat::SecondsPlayed] += SECONDS_PER_TICK;
+            player.counts[Stat::DistanceM] += 10;
         }
         for _ in 0..ACTIONS_PER_TICK {
             self.act();
@@ -66,7 +67,7 @@ impl Game {
         self.add_commentary(text);
         for side in 0..2 {
             let runner = self.random.below(TEAM_SIZE);
-            self.teams[side].players[runner].counts.sprints += 1;
+            self.teams[side].players[runner].counts[Stat::Sprints] += 1;
             if self.phase == Phase::SecondHalf && self.clock_s > 8 * 60 && self.random.chance(110) {
                 self.substitute(side);
             }

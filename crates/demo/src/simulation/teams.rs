@@ -1,5 +1,6 @@
 //! Teams and their players: invented names and statistics.
 
+use super::counts::{Counts, Stat};
 use super::random::Random;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -98,40 +99,6 @@ pub(super) enum PlayerState {
     SentOff,
 }
 
-/// Statistics of a player in this match.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Counts {
-    pub(super) seconds_played: u32,
-    pub(super) touches: u32,
-    pub(super) passes: u32,
-    pub(super) passes_completed: u32,
-    pub(super) passes_progressive: u32,
-    pub(super) passes_final_third: u32,
-    pub(super) key_passes: u32,
-    pub(super) assists: u32,
-    pub(super) goals: u32,
-    pub(super) own_goals: u32,
-    pub(super) shots: u32,
-    pub(super) shots_on_target: u32,
-    pub(super) shots_off_target: u32,
-    pub(super) shots_blocked: u32,
-    pub(super) dribbles: u32,
-    pub(super) dribbles_won: u32,
-    pub(super) tackles: u32,
-    pub(super) interceptions: u32,
-    pub(super) blocks: u32,
-    pub(super) clearances: u32,
-    pub(super) saves: u32,
-    pub(super) possession_lost: u32,
-    pub(super) fouls: u32,
-    pub(super) fouls_suffered: u32,
-    pub(super) offsides: u32,
-    pub(super) yellow_cards: u32,
-    pub(super) red_cards: u32,
-    pub(super) distance_m: u32,
-    pub(super) sprints: u32,
-}
-
 /// Statistics of a team in this match, in addition to the sums over its players.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TeamCounts {
@@ -154,20 +121,20 @@ impl Player {
     /// Returns the player's rating in tenths, from 3.0 to 10.0. It begins with 6.5.
     pub(super) fn rating_tenths(&self) -> u32 {
         let c = &self.counts;
-        let good = c.goals * 110
-            + c.assists * 70
-            + c.shots_on_target * 12
-            + c.key_passes * 10
-            + c.saves * 25
-            + (c.tackles + c.interceptions + c.blocks) * 8
-            + c.dribbles_won * 6
-            + c.passes_completed;
-        let bad = c.possession_lost * 6
-            + c.fouls * 10
-            + c.shots_off_target * 5
-            + c.offsides * 5
-            + c.yellow_cards * 30
-            + c.red_cards * 180;
+        let good = c[Stat::Goals] * 110
+            + c[Stat::Assists] * 70
+            + c[Stat::ShotsOnTarget] * 12
+            + c[Stat::KeyPasses] * 10
+            + c[Stat::Saves] * 25
+            + (c[Stat::Tackles] + c[Stat::Interceptions] + c[Stat::Blocks]) * 8
+            + c[Stat::DribblesWon] * 6
+            + c[Stat::PassesCompleted];
+        let bad = c[Stat::PossessionLost] * 6
+            + c[Stat::Fouls] * 10
+            + c[Stat::ShotsOffTarget] * 5
+            + c[Stat::Offsides] * 5
+            + c[Stat::YellowCards] * 30
+            + c[Stat::RedCards] * 180;
         // The sum is in hundredths.
         (650 + good).saturating_sub(bad).clamp(300, 1000) / 10
     }

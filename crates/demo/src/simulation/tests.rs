@@ -1,6 +1,7 @@
 //! Tests that a seed always produces the same world, that documents have their sizes, and that matches are
 //! realistic.
 
+use super::counts::Stat;
 use super::document::{CENTRE_BYTES, SCOREBOARD_BYTES};
 use super::event::Phase;
 use super::*;
@@ -131,11 +132,11 @@ fn match_statistics_are_realistic() {
         for team in &game.teams {
             corners += team.counts.corners;
             substitutions += team.substitutions;
-            let of_players: u32 = team.players.iter().map(|p| p.counts.goals).sum();
+            let of_players: u32 = team.players.iter().map(|p| p.counts[Stat::Goals]).sum();
             assert_eq!(of_players, team.counts.goals);
             for player in &team.players {
-                shots += player.counts.shots;
-                cards += player.counts.yellow_cards + player.counts.red_cards;
+                shots += player.counts[Stat::Shots];
+                cards += player.counts[Stat::YellowCards] + player.counts[Stat::RedCards];
                 assert!((30..=100).contains(&player.rating_tenths()));
             }
         }
