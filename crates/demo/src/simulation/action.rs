@@ -52,7 +52,7 @@ impl Game {
         player.counts[Stat::Touches] += 1;
         player.heat[y][x] = player.heat[y][x].saturating_add(1);
         if x >= SHOT_FROM {
-            self.momentum_now += if self.side == 0 { 3 } else { -3 };
+            self.momentum.add(self.side, 3);
         }
     }
 
@@ -184,7 +184,7 @@ impl Game {
             counts[Stat::Assists] += u32::from(outcome == Shot::Goal);
         }
         let id = team.players[shooter].id;
-        self.momentum_now += if side == 0 { 12 } else { -12 };
+        self.momentum.add(side, 12);
         let text = commentary::shot(&mut self.random, &self.teams, side, shooter, assist, outcome);
         let kind = if outcome == Shot::Goal { EventKind::Goal } else { EventKind::Shot };
         self.event(kind, Some(side), Some(id), text);

@@ -25,10 +25,10 @@ pub(crate) fn centre(game: &Game, generated_ms: u64) -> serde_json::Result<Vec<u
         "version": game.ticks,
         "match": fixture(game),
         "statistics": statistics(game),
-        "momentum": game.momentum,
-        "events": game.events.iter().rev().collect::<Vec<_>>(),
+        "momentum": game.momentum.minutes,
+        "events": game.report.events.iter().rev().collect::<Vec<_>>(),
         "teams": game.teams.iter().map(team_sheet).collect::<Vec<_>>(),
-        "commentary": game.lines.iter().rev().collect::<Vec<_>>(),
+        "commentary": game.report.lines.iter().rev().collect::<Vec<_>>(),
     }))
 }
 
@@ -46,15 +46,15 @@ pub(crate) fn scoreboard(game: &Game, generated_ms: u64) -> serde_json::Result<V
         "version": game.ticks,
         "match": fixture(game),
         "statistics": statistics(game),
-        "events": game.events.iter().rev().take(SCOREBOARD_EVENTS).collect::<Vec<_>>(),
+        "events": game.report.events.iter().rev().take(SCOREBOARD_EVENTS).collect::<Vec<_>>(),
         "ratings": ratings.collect::<Vec<_>>(),
-        "ticker": game.lines.iter().rev().take(SCOREBOARD_LINES).collect::<Vec<_>>(),
+        "ticker": game.report.lines.iter().rev().take(SCOREBOARD_LINES).collect::<Vec<_>>(),
     }))
 }
 
 fn fixture(game: &Game) -> Value {
-    let (minute, second) = game.clock();
-    let half_time = matches!(game.phase, Phase::HalfTime | Phase::SecondHalf | Phase::FullTime);
+    let (minute, second) = game.clock.time();
+    let half_time = matches!(game.clock.phase, Phase::HalfTime | Phase::SecondHalf | Phase::FullTime);
     let [home, away] = &game.teams;
     json!({
         "id": game.id,
@@ -63,11 +63,11 @@ fn fixture(game: &Game) -> Value {
         "referee": game.referee,
         "attendance": game.attendance,
         "weather": game.weather,
-        "phase": game.phase,
+        "phase": game.clock.phase,
         "clock": {
             "minute": minute,
             "second": second,
-            "stoppage_minutes": game.stoppage_s / 60,
+            "stoppage_minutes": game.clock.stoppage_s / 60,
             "text": format!("{minute}:{second:02}"),
         },
         "score": game.score(),
@@ -79,7 +79,7 @@ fn fixture(game: &Game) -> Value {
 
 fn side(game: &Game, which: usize) -> Value {
     let team = &game.teams[which];
-    let goals = game.events.iter().filter(|e| e.kind == EventKind::Goal && e.side == Some(which));
+    let goals = game.report.events.iter().filter(|e| e.kind == EventKind::Goal && e.side == Some(which));
     let scorer = |e: &Event| {
         let player = team.players.iter().find(|p| Some(p.id) == e.player)?;
         Some(format!("{} {}", player.name, e.minute))

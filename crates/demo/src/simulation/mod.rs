@@ -11,6 +11,7 @@
 //! `document::SCOREBOARD_BYTES` ± 20 %; a [`World`] never goes back in time.
 
 mod action;
+mod clock;
 mod commentary;
 mod counts;
 mod document;
@@ -23,10 +24,10 @@ mod teams;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::clock::SECONDS_PER_TICK;
 pub(crate) use self::document::{centre, scoreboard};
 pub use self::event::GoalId;
 pub(crate) use self::game::Game;
-pub(crate) use self::phases::SECONDS_PER_TICK;
 
 use self::random::Random;
 

@@ -4,16 +4,13 @@
 //! before ──▶ first half ──▶ half time ──▶ second half ──▶ full time
 //! ```
 
+use super::clock::SECONDS_PER_TICK;
 use super::commentary;
 use super::counts::Stat;
 use super::event::{EventKind, Phase};
-use super::game::{Game, HALF_S};
+use super::game::Game;
 use super::teams::{PlayerState, TEAM_SIZE};
 
-/// Seconds of match time per second of real time.
-pub(crate) const SECONDS_PER_TICK: u32 = 6;
-const BEFORE_TICKS: u64 = 20;
-const HALF_TIME_TICKS: u64 = 30;
 const ACTIONS_PER_TICK: usize = 3;
 const SUBSTITUTIONS_MAX: u32 = 5;
 
@@ -21,21 +18,16 @@ impl Game {
     /// Advances the match by one second of real time.
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
-        self.phase_ticks += 1;
-        match self.phase {
-            Phase::Before if self.phase_ticks >= BEFORE_TICKS => self.begin(Phase::FirstHalf),
-            Phase::HalfTime if self.phase_ticks >= HALF_TIME_TICKS => self.begin(Phase::SecondHalf),
-            Phase::FirstHalf | Phase::SecondHalf => self.play(),
-            Phase::Before | Phase::HalfTime | Phase::FullTime => {}
+        if matches!(self.clock.phase, Phase::FirstHalf | Phase::SecondHalf) {
+            self.play();
+        } else if let Some(half) = self.clock.wait() {
+            self.begin(half);
         }
     }
 
     fn begin(&mut self, half: Phase) {
-        self.phase = half;
-        self.phase_ticks = 0;
-        self.clock_s = 0;
         let longest = if half == Phase::FirstHalf { 4 } else { 7 };
-        self.stoppage_s = 60 * self.random.between(1, longest) as u32;
+        self.clock.begin_half(half, 60 * self.random.between(1, longest) as u32);
         let side = usize::from(half == Phase::SecondHalf);
         self.kick_off(side);
         let text = commentary::kick_off(&self.teams[side], half);
@@ -43,8 +35,7 @@ impl Game {
     }
 
     fn play(&mut self) {
-        let minute = self.clock_s / 60;
-        self.clock_s += SECONDS_PER_TICK;
+        let is_minute_over = self.clock.play();
         for player in self.teams.iter_mut().flat_map(|team| &mut team.players).filter(|p| p.is_playing()) {
             player.counts[Stat::SecondsPlayed] += SECONDS_PER_TICK;
             player.counts[Stat::DistanceM] += 10;
@@ -52,23 +43,25 @@ impl Game {
         for _ in 0..ACTIONS_PER_TICK {
             self.act();
         }
-        if self.clock_s / 60 > minute {
+        if is_minute_over {
             self.minute_is_over();
         }
-        if self.clock_s >= HALF_S + self.stoppage_s {
+        if self.clock.is_half_over() {
             self.end_half();
         }
     }
 
     fn minute_is_over(&mut self) {
-        self.momentum.push(self.momentum_now.clamp(-100, 100));
-        self.momentum_now /= 2;
+        self.momentum.end_minute();
         let text = commentary::colour(&mut self.random, &self.teams, self.side);
         self.add_commentary(text);
         for side in 0..2 {
             let runner = self.random.below(TEAM_SIZE);
             self.teams[side].players[runner].counts[Stat::Sprints] += 1;
-            if self.phase == Phase::SecondHalf && self.clock_s > 8 * 60 && self.random.chance(110) {
+            if self.clock.phase == Phase::SecondHalf
+                && self.clock.elapsed_s > 8 * 60
+                && self.random.chance(110)
+            {
                 self.substitute(side);
             }
         }
@@ -101,14 +94,13 @@ impl Game {
     }
 
     fn end_half(&mut self) {
-        self.phase_ticks = 0;
-        let (phase, kind) = match self.phase {
+        let (phase, kind) = match self.clock.phase {
             Phase::FirstHalf => (Phase::HalfTime, EventKind::HalfTime),
             _ => (Phase::FullTime, EventKind::FullTime),
         };
         let text = commentary::whistle(&self.teams, phase);
         self.event(kind, None, None, text);
-        self.phase = phase;
+        self.clock.begin_break(phase);
         if phase == Phase::HalfTime {
             for team in &mut self.teams {
                 team.counts.goals_half_time = team.counts.goals;

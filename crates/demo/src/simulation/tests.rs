@@ -118,7 +118,7 @@ fn match_statistics_are_realistic() {
     for number in 0..u64::from(MATCHES) {
         let mut game = World::fixture(11, 1, number);
         let mut score = [0, 0];
-        while game.phase != Phase::FullTime {
+        while game.clock.phase != Phase::FullTime {
             game.tick();
             assert!(game.ticks < CYCLE_TICKS, "a match ends within its cycle");
             let now = game.score();
