@@ -6,7 +6,7 @@
 PORT ?= 8000
 ADMIN_PORT ?= $(shell expr $(PORT) + 1)
 
-# Client libraries for two transports of the demo page. The demo also works without them.
+# Client libraries for two transports of the demo page, and the packages of its worker. The demo also works without them.
 DEMO_LIBRARIES = examples/demo-libraries/node_modules
 
 # The server without engines of a cluster, unoptimized: what is quick to build. Packages have the engines and are optimized.

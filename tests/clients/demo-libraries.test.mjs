@@ -10,8 +10,9 @@ import { root, temporary } from './harness.mjs';
 /** Copies the script and the list of packages to an empty folder. */
 function clone(t) {
   const folder = temporary(t);
-  for (const file of ['scripts/install-demo-libraries', 'examples/demo-libraries/package.json', 'examples/demo-libraries/package-lock.json']) {
-    cpSync(path.join(root, file), path.join(folder, file));
+  for (const file of ['scripts/install-demo-libraries', 'examples/demo-libraries/package.json', 'examples/demo-libraries/package-lock.json', 'examples/demo-libraries/.npmrc',
+    'clients/socketio-server/package.json', 'clients/socketio-server/src']) {
+    cpSync(path.join(root, file), path.join(folder, file), { recursive: true });
   }
   return folder;
 }
@@ -52,17 +53,25 @@ test('installed libraries are not installed again until the versions change', (t
   const folder = clone(t);
   mkdirSync(modules(folder));
   const lock = path.join(folder, 'examples/demo-libraries/package-lock.json');
-  cpSync(lock, path.join(modules(folder), '.package-lock.json'));
-  assert.equal(install(folder, offline(folder)), '');
+  const installed = path.join(modules(folder), '.package-lock.json');
   const later = new Date('2100-01-01');
-  utimesSync(lock, later, later);
-  assert.match(install(folder, offline(folder)), /^Installing /);
+  // A changed version, or a change of the package that is this project's own.
+  for (const changed of [lock, path.join(folder, 'clients/socketio-server/src/index.js')]) {
+    mkdirSync(modules(folder), { recursive: true });
+    cpSync(lock, installed);
+    assert.equal(install(folder, offline(folder)), '');
+    utimesSync(changed, later, later);
+    assert.match(install(folder, offline(folder)), /^Installing /);
+    utimesSync(changed, new Date(0), new Date(0));
+  }
 });
 
 test('the demo and the tests use the same versions', () => {
   const read = (file) => JSON.parse(readFileSync(path.join(root, file), 'utf8'));
   const tested = read('tests/clients/package.json').devDependencies;
   const { dependencies } = read('examples/demo-libraries/package.json');
-  assert.deepEqual(Object.keys(dependencies), ['socket.io-client', 'sockjs-client']);
-  for (const [name, version] of Object.entries(dependencies)) assert.equal(version, tested[name], name);
+  const { '@stentor/socket.io': server, ...published } = dependencies;
+  assert.equal(server, 'file:../../clients/socketio-server');
+  assert.deepEqual(Object.keys(published), ['socket.io', 'socket.io-client', 'sockjs-client']);
+  for (const [name, version] of Object.entries(published)) assert.equal(version, tested[name], name);
 });

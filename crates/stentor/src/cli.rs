@@ -324,7 +324,8 @@ pub(crate) struct DemoArgs {
     /// "replay". The replay starts with the first subscriber.
     #[arg(long, value_name = "DIR")]
     pub(crate) replay: Option<PathBuf>,
-    /// A node_modules folder with socket.io-client and sockjs-client, which the page needs for these transports.
+    /// A node_modules folder with socket.io-client and sockjs-client, which the page needs for these transports. With Node, socket.io and
+    /// @stentor/socket.io in it, the page also has a chat whose handlers run in a worker.
     #[arg(long, value_name = "DIR")]
     pub(crate) libraries: Option<PathBuf>,
     /// The documentation that `make docs` builds, with a menu and a search. Without it, the page links to plain pages.

@@ -5,7 +5,7 @@
 //! module contains code for the demo.
 
 use crate::cli::DemoArgs;
-use crate::config::schema::Feed;
+use crate::config::schema::{Feed, Link};
 use crate::config::{Config, Sources};
 use crate::logging;
 use crate::reload::Reloader;
@@ -17,9 +17,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stentor_control::{AdminClient, Target};
-use stentor_demo::page::{self, Facts, ROOM};
+use stentor_demo::page::{self, Facts, ROOM, WorkerFacts};
 use stentor_demo::replay::Replay;
 use stentor_demo::upstream::{self, DemoUpstream};
+use stentor_demo::worker::{self, Worker};
 use stentor_edge::StaticRoute;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
+    let worker = Worker::find(args.libraries.as_deref());
     block_on(async {
         // The listener is bound before the configuration is made, because the configuration contains its
         // port.
@@ -55,11 +57,24 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             token: config.server.admin_token.0.as_ref().map(|token| token.reveal().to_owned()),
             ca_file: certificate.map(Into::into),
         };
+        // Workers of several nodes would have several chats, and Node doesn't know the demo's own certificate.
+        let worker = worker.filter(|_| config.cluster.engine.0.is_none() && scheme == "http");
+        // Nobody else restarts processes of this machine.
+        let can_restart = config.server.listen.ip().is_loopback() && config.listeners.is_empty();
         let facts = Facts {
             has_replay: replay.is_some(),
             admin: client.url.clone(),
             needs_token: client.token.is_some(),
+            worker: worker.as_ref().map(|_| WorkerFacts { can_restart }),
         };
+        if let Some(worker) = worker {
+            config.links.push(Link { app: worker::APP.into(), path: worker::PATH.into(), ..Link::default() });
+            let (url, token) = (client.url.replacen("http", "ws", 1), client.token.clone());
+            std::thread::Builder::new().name("worker".into()).spawn(move || {
+                let error = worker.run(&url, token.as_deref(), can_restart);
+                tracing::warn!(error, "the demo's worker has ended");
+            })?;
+        }
         let files = page::files(args.libraries.as_deref(), args.docs.as_deref(), &facts)?;
         let routes = files.into_iter().map(|file| StaticRoute {
             path: file.path,

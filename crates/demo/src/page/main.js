@@ -7,6 +7,7 @@ import * as meter from './meter.js';
 import * as replay from './replay.js';
 import './room.js';
 import './snippets.js';
+import './worker.js';
 
 const MATCHES = [1, 2, 3, 4, 5];
 const TRANSPORTS = { websocket: 'WebSocket', sse: 'SSE', polling: 'Polling', 'socket.io': 'Socket.IO', sockjs: 'SockJS' };

@@ -9,13 +9,14 @@
 mod documents;
 
 use crate::simulation::SECONDS_PER_TICK;
+use crate::worker::{PATH, PROGRAM};
 use anyhow::{Context, bail};
 use std::path::Path;
 
 /// The configuration of the room. The page shows it.
 pub const ROOM: &str = include_str!("../room.toml");
 const PAGE: &str = include_str!("page.html");
-const MODULES: [(&str, &str); 7] = [
+const MODULES: [(&str, &str); 8] = [
     ("centre.js", include_str!("centre.js")),
     ("dom.js", include_str!("dom.js")),
     ("main.js", include_str!("main.js")),
@@ -23,6 +24,7 @@ const MODULES: [(&str, &str); 7] = [
     ("replay.js", include_str!("replay.js")),
     ("room.js", include_str!("room.js")),
     ("snippets.js", include_str!("snippets.js")),
+    ("worker.js", include_str!("worker.js")),
 ];
 /// Transports that need a library, each with the library's file in a folder of npm packages.
 const LIBRARIES: [(&str, &str); 2] =
@@ -39,6 +41,15 @@ pub struct Facts {
     pub admin: String,
     /// `true` if the admin API requires a token.
     pub needs_token: bool,
+    /// The worker, which is shown only if it runs.
+    pub worker: Option<WorkerFacts>,
+}
+
+/// Properties of the worker that the page's scripts need.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerFacts {
+    /// `true` if the page may restart it.
+    pub can_restart: bool,
 }
 
 /// A file of the page.
@@ -87,13 +98,17 @@ fn facts_module(
     libraries: serde_json::Map<String, serde_json::Value>,
     facts: &Facts,
 ) -> anyhow::Result<String> {
-    let exports: [(&str, serde_json::Value); 6] = [
+    let worker = facts.worker.map(
+        |worker| serde_json::json!({ "path": PATH, "program": PROGRAM, "canRestart": worker.can_restart }),
+    );
+    let exports: [(&str, serde_json::Value); 7] = [
         ("libraries", libraries.into()),
         ("replay", facts.has_replay.into()),
         ("clockSpeed", SECONDS_PER_TICK.into()),
         ("admin", facts.admin.as_str().into()),
         ("needsToken", facts.needs_token.into()),
         ("roomConfig", ROOM.into()),
+        ("worker", worker.into()),
     ];
     let mut module = String::new();
     for (name, value) in exports {

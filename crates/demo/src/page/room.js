@@ -8,8 +8,8 @@ import { libraries } from './facts.js';
 export const ROOM = 'lobby';
 
 /** The page keeps this many of the last messages. */
-const MESSAGES_MAX = 50;
-const TEXT_CHARS_MAX = 200;
+export const MESSAGES_MAX = 50;
+export const TEXT_CHARS_MAX = 200;
 const NAME_CHARS_MAX = 24;
 const COUNT_MAX = 999_999;
 /** Icons in flight at the same time. */
@@ -27,7 +27,7 @@ const NAMES = [['Bold', 'Brave', 'Calm', 'Keen', 'Merry', 'Quick', 'Swift', 'Wit
 
 const pick = (list) => list[Math.floor(Math.random() * list.length)];
 /** The name of this page in the room. */
-const me = NAMES.map(pick).join(' ');
+export const me = NAMES.map(pick).join(' ');
 
 /* ---- The two clients ---- */
 
@@ -90,8 +90,8 @@ function receive(event, data) {
   else show('said', data?.from, typeof data === 'string' ? data : data?.text ?? JSON.stringify(data));
 }
 
-const clipped = (value, max) => (typeof value === 'string' || typeof value === 'number' ? [...`${value}`.slice(0, 2 * max)].slice(0, max).join('') : '');
-const nameOf = (value) => clipped(value, NAME_CHARS_MAX).trim() || 'somebody';
+export const clipped = (value, max) => (typeof value === 'string' || typeof value === 'number' ? [...`${value}`.slice(0, 2 * max)].slice(0, max).join('') : '');
+export const nameOf = (value) => clipped(value, NAME_CHARS_MAX).trim() || 'somebody';
 
 /** Messages that aren't drawn yet. A hidden page draws nothing, so they are bounded too. */
 let fresh = [];
@@ -114,7 +114,7 @@ function draw() {
   if (isAtEnd) log.scrollTop = log.scrollHeight;
 }
 
-const hue = (name) => [...name].reduce((sum, char) => (sum * 31 + char.codePointAt(0)) % 360, 7);
+export const hue = (name) => [...name].reduce((sum, char) => (sum * 31 + char.codePointAt(0)) % 360, 7);
 
 /* ---- Reactions ---- */
 
