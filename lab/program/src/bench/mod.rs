@@ -190,10 +190,13 @@ pub(crate) fn run_cases(
     let (contestants, left_out) = gather(&chosen, options, progress)?;
     let missing = if options.servers.is_empty() { Vec::new() } else { left_out };
     let servers = contestants.len();
-    let runs_of =
-        |case: &Case| options.pairs_of(case).0 * (servers + usize::from(options.has_again(case, servers)));
+    let with_again = |case: &Case| servers + usize::from(options.has_again(case, servers));
+    let runs_of = |case: &Case| options.pairs_of(case).0 * with_again(case);
+    let longest = options.effort == Effort::Quick && options.pairs.is_none();
+    let longest = longest.then(|| chosen.iter().map(|case| stats::quick_time(with_again(case))).sum());
     // If each case has its own servers, the total isn't known yet.
-    progress.expect(if options.servers.is_empty() { 0 } else { chosen.iter().map(runs_of).sum() });
+    let runs = if options.servers.is_empty() { 0 } else { chosen.iter().map(runs_of).sum() };
+    progress.expect(runs, longest);
     let mut report = Report { congestion: options.placing.congestion.clone(), missing, cases: Vec::new() };
     for mut case in chosen {
         if case.proxied && !proxy::is_installed() {

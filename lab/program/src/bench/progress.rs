@@ -45,6 +45,8 @@ pub(super) struct Progress<'a> {
     made: usize,
     took: Duration,
     total: usize,
+    /// Maximum time of all runs, if runs that aren't needed are left out.
+    longest: Option<Duration>,
     bar: Bar,
 }
 
@@ -54,7 +56,7 @@ impl<'a> Progress<'a> {
         let is_terminal =
             std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
         let (begin, bar) = (Instant::now(), Bar::default());
-        Self { out, is_terminal, begin, made: 0, took: Duration::ZERO, total: 0, bar }
+        Self { out, is_terminal, begin, made: 0, took: Duration::ZERO, total: 0, longest: None, bar }
     }
 
     pub(super) fn say(&mut self, line: &str) {
@@ -70,9 +72,10 @@ impl<'a> Progress<'a> {
         self.is_terminal.then(|| self.bar.clone())
     }
 
-    /// Sets the expected number of runs.
-    pub(super) fn expect(&mut self, total: usize) {
+    /// Sets the expected number of runs. With a maximum time, this is the maximum number.
+    pub(super) fn expect(&mut self, total: usize, longest: Option<Duration>) {
         self.total = total;
+        self.longest = longest;
         self.draw();
     }
 
@@ -93,17 +96,20 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// The remaining time in words, if the remaining runs take as long as the completed ones.
+    /// The remaining time in words, if the remaining runs take as long as the completed ones, and not longer than they may.
     fn left(&self) -> Option<String> {
         let left = self.total.saturating_sub(self.made);
         if self.made == 0 || left == 0 {
             return None;
         }
-        let seconds = self.took.div_f64(self.made as f64).mul_f64(left as f64).as_secs();
+        let expected = self.took.div_f64(self.made as f64).mul_f64(left as f64);
+        let allowed = self.longest.map_or(Duration::MAX, |longest| longest.saturating_sub(self.took));
+        let seconds = expected.min(allowed).as_secs();
+        let most = if self.longest.is_some() { "up to " } else { "" };
         let runs = if left == 1 { "run" } else { "runs" };
         Some(match seconds {
-            0..60 => format!("{left} {runs} left, about {seconds} s"),
-            _ => format!("{left} {runs} left, about {} min", seconds.div_ceil(60)),
+            0..60 => format!("{most}{left} {runs} left, about {seconds} s"),
+            _ => format!("{most}{left} {runs} left, about {} min", seconds.div_ceil(60)),
         })
     }
 

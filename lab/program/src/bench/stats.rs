@@ -173,9 +173,14 @@ pub(super) fn suffices(ratios: &[f64], of_itself: &[f64]) -> bool {
     resolution <= if differs { NARROW } else { EQUAL }
 }
 
+/// Returns the maximum time of a quick case with this many servers, of which one may be the A/A test.
+pub(super) fn quick_time(servers: usize) -> Duration {
+    PER_SERVER.saturating_mul(servers as u32)
+}
+
 /// Returns `true` if a further round would exceed the time of a quick case, given the time that `made` rounds took.
 pub(super) fn is_late(round: usize, spent: Duration, made: u32, servers: usize) -> bool {
-    round >= LOOKS_FROM && spent + spent / made.max(1) > PER_SERVER.saturating_mul(servers as u32)
+    round >= LOOKS_FROM && spent + spent / made.max(1) > quick_time(servers)
 }
 
 #[cfg(test)]
