@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stentor_hub::Key;
 use stentor_ports::{
     Broadcast, Busy, Command, CommandError, Commands, Concerned, Denial, Done, Drain, FeedUpdate, Feeds,
-    KeyInterest, Lifecycle, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed,
+    KeyInterest, Lifecycle, LinkApp, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed,
     PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, Target,
 };
 
@@ -151,6 +151,14 @@ impl Commands for ClusterCommands {
         let question = Question::Rooms(query.clone());
         let finish = move |done| Finish::Rooms { limit, done };
         self.local.list_rooms(query, self.then_ask(done, question, Answered::Rooms, finish));
+    }
+
+    fn command_link(&self, app: LinkApp, target: Target, command: Command) {
+        self.local.command_link(app, target, command);
+    }
+
+    fn list_link_rooms(&self, app: LinkApp, query: RoomsQuery, done: Done<RoomList>) {
+        self.local.list_link_rooms(app, query, done);
     }
 }
 

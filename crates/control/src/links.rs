@@ -5,7 +5,9 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::Pin;
+use stentor_ports::LinkApp;
 
 /// The request of a worker for a link: `GET /link/v1`.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub struct WorkerRequest<'a> {
     pub has_admin_token: bool,
     /// `true` if the admin port has a token.
     pub needs_token: bool,
+    /// The worker's address.
+    pub peer: Option<IpAddr>,
 }
 
 /// Takes the connection of a worker.
@@ -74,6 +78,9 @@ pub trait Links: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the request isn't a handshake.
     fn accept(&self, request: &WorkerRequest<'_>) -> Result<WorkerAccepted, WorkerRefused>;
+
+    /// The application with this name.
+    fn find(&self, app: &str) -> Option<LinkApp>;
 
     /// The links of all workers.
     fn list(&self) -> Vec<LinkView>;

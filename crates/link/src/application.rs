@@ -18,7 +18,7 @@ pub use holdings::Stats;
 
 use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
-use crate::hello::{Hello, OnCrash, Parser, Refusal};
+use crate::hello::{self, Hello, OnCrash, Parser, Refusal};
 use crate::link::{End, Event, Link, LinkOptions, Transmit};
 use crate::session::{Place, QueuedBytes, Session, SessionId, State};
 use crate::value::{Handle, Json, Messages, Name, Namespace};
@@ -227,10 +227,13 @@ impl Application {
             self.replace(number, now);
         }
         let settings = (hello.options.clone(), hello.parser);
-        let is_other = self.settings.as_ref().is_some_and(|known| *known != settings);
-        if is_other && !self.sessions.is_empty() {
-            let message = "the options differ from those of the running workers";
-            return Err(Refusal::new(Code::OptionsConflict, message));
+        // The process that replaces a worker may have other options if nobody is connected.
+        let is_running = |worker: &Worker| worker.link.takes_sessions();
+        let is_bound = !self.sessions.is_empty() || self.workers.values().any(is_running);
+        if let Some(difference) = self.settings.as_ref().and_then(|known| hello::difference(known, &settings))
+            && is_bound
+        {
+            return Err(Refusal::new(Code::OptionsConflict, difference));
         }
         // The next process of a worker whose connection is broken takes its place.
         let is_former = |worker: &Worker| worker.link.is_lost() && worker.link.name() == hello.name;

@@ -32,6 +32,9 @@ pub struct Hello {
     /// `true`: each new session waits for the worker's answer.
     #[serde(default)]
     pub asks: bool,
+    /// Port of the worker's own HTTP server. `None`: there is none, or it doesn't listen yet.
+    #[serde(default)]
+    pub http: Option<u16>,
     /// Policy for messages that the worker hasn't acknowledged when it crashes. `None`: the server's configuration has it.
     #[serde(default)]
     pub on_crash: Option<OnCrash>,
@@ -172,4 +175,29 @@ fn unnumbered(entry: &ServerEntry) -> Frame {
 fn to_json(value: &impl Serialize) -> Json {
     let text = serde_json::to_string(value).unwrap_or_default();
     Json::new(text).expect("serde writes JSON")
+}
+
+/// The first difference between the settings of running workers and those of another one, for people.
+pub(crate) fn difference(known: &(Value, Parser), new: &(Value, Parser)) -> Option<String> {
+    /// Maximum length of a value in the text.
+    const CHARS_MAX: usize = 60;
+    let shown = |value: Option<&Value>| match value.map(Value::to_string) {
+        None => "not set".to_owned(),
+        Some(text) => text.chars().take(CHARS_MAX).collect(),
+    };
+    let begin = "the options differ from those of the running workers:";
+    if known.1 != new.1 {
+        return Some(format!("{begin} one of both has a custom `parser`"));
+    }
+    if known.0 == new.0 {
+        return None;
+    }
+    let mut keys = [&new.0, &known.0].into_iter().filter_map(Value::as_object).flat_map(|all| all.keys());
+    let different = keys.find(|key| known.0.get(*key) != new.0.get(*key));
+    Some(match different {
+        Some(key) => {
+            format!("{begin} `{key}` is {}, and {} there", shown(new.0.get(key)), shown(known.0.get(key)))
+        }
+        None => "the options differ from those of the running workers".to_owned(),
+    })
 }

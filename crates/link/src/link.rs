@@ -118,6 +118,8 @@ impl Heartbeat {
 #[derive(Deserialize)]
 struct Config {
     asks: bool,
+    #[serde(default)]
+    http: Option<u16>,
 }
 
 #[derive(Deserialize)]
@@ -191,6 +193,11 @@ impl Link {
     /// `true` if each new session waits for the worker's answer.
     pub fn asks(&self) -> bool {
         self.hello.asks
+    }
+
+    /// Port of the worker's own HTTP server. `None`: there is none.
+    pub fn http(&self) -> Option<u16> {
+        self.hello.http
     }
 
     /// How clients' packets are encoded.
@@ -370,7 +377,7 @@ impl Link {
             WorkerEntry::Config { config } => {
                 let config: Config =
                     serde_json::from_str(config.as_str()).map_err(|_| LinkError::Field("CONFIG"))?;
-                self.hello.asks = config.asks;
+                (self.hello.asks, self.hello.http) = (config.asks, config.http);
             }
             WorkerEntry::Bye { bye } => {
                 let bye: Bye = serde_json::from_str(bye.as_str()).map_err(|_| LinkError::Field("BYE"))?;

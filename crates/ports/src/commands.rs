@@ -10,8 +10,8 @@
 //! waits for its answer.
 
 use crate::{
-    Busy, CommandError, Denial, Done, MemberList, MembersQuery, PublicId, Recheck, RoomList, RoomsQuery,
-    SessionList,
+    Busy, CommandError, Denial, Done, LinkApp, MemberList, MembersQuery, PublicId, Recheck, RoomList,
+    RoomsQuery, SessionList,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -297,4 +297,12 @@ pub trait Commands: Send + Sync {
 
     /// Lists rooms.
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>);
+
+    /// Carries out an action on the sockets of an application of this node whose clients are served by workers. A socket's id is a room of
+    /// its own. Named sessions of the target are ignored, and so is [`Command::Call`]. An event reaches clients that speak Socket.IO's own
+    /// parser.
+    fn command_link(&self, app: LinkApp, target: Target, command: Command);
+
+    /// Lists rooms of an application of this node whose clients are served by workers.
+    fn list_link_rooms(&self, app: LinkApp, query: RoomsQuery, done: Done<RoomList>);
 }

@@ -3,10 +3,10 @@
 
 use crate::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, Commands, Concerned, Denial, Done, Drain,
-    FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkEntry, LinkInbox, LinkReport,
-    LinkSelected, LinkSession, LinkSink, MemberList, MembersQuery, Metric, MetricSource, MovingSocket,
-    NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery,
-    SocketName, SocketRequest, Target, Ticket,
+    FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkApp, LinkEntry, LinkInbox,
+    LinkReport, LinkSelected, LinkSession, LinkSink, MemberList, MembersQuery, Metric, MetricSource,
+    MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate,
+    RoomsQuery, SocketName, SocketRequest, Target, Ticket,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,8 @@ pub enum Call {
     Recheck(Recheck, Done<Concerned>),
     ListMembers(MembersQuery, Done<MemberList>),
     ListRooms(RoomsQuery, Done<RoomList>),
+    CommandLink(LinkApp, Target, Command),
+    ListLinkRooms(LinkApp, RoomsQuery, Done<RoomList>),
     Answer(Ticket, Answer),
     UpdateFeed(Key, FeedUpdate),
     Receive(Broadcast, Order),
@@ -93,6 +95,14 @@ impl Commands for Node {
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
         self.call(Call::ListRooms(query, done));
+    }
+
+    fn command_link(&self, app: LinkApp, target: Target, command: Command) {
+        self.call(Call::CommandLink(app, target, command));
+    }
+
+    fn list_link_rooms(&self, app: LinkApp, query: RoomsQuery, done: Done<RoomList>) {
+        self.call(Call::ListLinkRooms(app, query, done));
     }
 }
 

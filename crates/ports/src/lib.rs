@@ -12,6 +12,7 @@ mod commands;
 mod control_plane;
 mod data_plane;
 mod done;
+mod engine;
 mod events;
 mod exposition;
 #[cfg(feature = "fake")]
@@ -43,6 +44,9 @@ pub use commands::{Acknowledged, Command, Commands, Concerned, Named, Publish, T
 pub use control_plane::ControlPlane;
 pub use data_plane::{DataPlane, LocalNode};
 pub use done::{Busy, CommandError, Done};
+pub use engine::{
+    EngineCookie, EngineCors, EngineOptions, EngineOrigins, Forward, ForwardedClient, LinkApps,
+};
 pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
 pub use exposition::{CERTIFICATE_EXPIRY, Histogram, HistogramSample, Metric, MetricKind, expiries};
 pub use feeds::{FeedUpdate, Feeds, KeyInterest, REQUESTERS_MAX};

@@ -9,7 +9,8 @@ use crate::ledger::Ledger;
 use crate::limits::{AddressLimits, SessionLimits, UserLimits};
 use crate::origin::Origins;
 use crate::ports::{
-    Authenticator, Authorizer, Broker, EventSink, LinkApp, LinkSink, NodeTag, NoticeSink, Relay,
+    Authenticator, Authorizer, Broker, EventSink, Forward, LinkApp, LinkApps, LinkSink, NodeTag, NoticeSink,
+    Relay,
 };
 use crate::proxies::Proxies;
 use crate::rule::Rooms;
@@ -375,20 +376,10 @@ impl CustomProtocol {
 pub struct LinkRoutes {
     /// The application link.
     pub sink: Arc<dyn LinkSink>,
-    /// The path of each application, in the order of [`LinkApp`]: beginning and ending with `/`, such as `/socket.io/`. It takes
-    /// precedence over the server's own paths of Socket.IO and Engine.IO.
-    pub paths: Vec<Box<str>>,
-}
-
-impl LinkRoutes {
-    /// The application of a request's path. Its path may have a longer end, as with the package `engine.io`, or no `/` at its end.
-    pub(crate) fn find(&self, path: &str) -> Option<LinkApp> {
-        let is_of = |own: &str| path.starts_with(own) || own.strip_suffix('/') == Some(path);
-        let paths = self.paths.iter().map(|own| &**own).enumerate();
-        // The most specific path wins.
-        let found = paths.filter(|(_, own)| is_of(own)).max_by_key(|(_, own)| own.len());
-        found.and_then(|(place, _)| u16::try_from(place).ok()).map(LinkApp)
-    }
+    /// The paths and options of the applications. Paths take precedence over the server's own paths of Socket.IO and Engine.IO.
+    pub apps: Arc<LinkApps>,
+    /// The application whose workers' HTTP servers answer requests for other paths than the server's. `None` if no application's do.
+    pub http: Option<(LinkApp, Arc<dyn Forward>)>,
 }
 
 with_defaults! {

@@ -3,9 +3,9 @@
 use crate::config::options::LinkOptions;
 use std::sync::Arc;
 use stentor_control::{Connect, LinkView, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
-use stentor_edge::LinkRoutes;
-use stentor_ports::{Ledger, LinkInbox};
-use stentor_workers::{AppOptions, LinkInfo, LinkRequest, Token, Workers};
+use stentor_edge::{Limits, LinkRoutes};
+use stentor_ports::{Ledger, LinkApp, LinkInbox};
+use stentor_workers::{AppOptions, ForwardOptions, LinkInfo, LinkRequest, Token, Workers};
 
 /// The status of a request that asks for no WebSocket.
 const UPGRADE_REQUIRED: u16 = 426;
@@ -17,26 +17,34 @@ struct AdminLinks(Arc<Workers>);
 /// Makes the service and the routes of its clients. Returns `None` without `[[links]]`.
 pub(crate) fn prepare(
     links: Vec<LinkOptions>,
-    message_bytes_max: usize,
+    limits: &Limits,
     ledger: &Arc<Ledger>,
 ) -> Option<(Arc<Workers>, LinkRoutes)> {
     if links.is_empty() {
         return None;
     }
-    let paths = links.iter().map(|link| link.path.as_str().into()).collect();
     let app = |link: LinkOptions| {
         let mut application = link.application;
+        let message_bytes_max = limits.message_bytes_max;
+        let http = link.http.then_some(ForwardOptions {
+            connections_max: link.http_connections_max,
+            grace: application.grace,
+            idle_timeout: limits.idle_timeout,
+        });
         // A worker that is within its window may be given one more message.
         let bytes_max = application.link.window_bytes + 2 * message_bytes_max;
         application.link.unacknowledged_bytes_max = application.link.unacknowledged_bytes_max.max(bytes_max);
         AppOptions {
             name: link.app,
+            path: link.path,
+            message_bytes_max,
+            http,
             token: Some(link.token).filter(|token| !token.is_empty()).map(Token::new),
             application,
         }
     };
     let workers = Workers::new(links.into_iter().map(app).collect(), ledger.clone());
-    let routes = LinkRoutes { sink: workers.sink(), paths };
+    let routes = LinkRoutes { sink: workers.sink(), apps: workers.engines(), http: workers.http() };
     Some((workers, routes))
 }
 
@@ -63,8 +71,8 @@ impl Links for AdminLinks {
     fn accept(&self, request: &WorkerRequest<'_>) -> Result<WorkerAccepted, WorkerRefused> {
         let headers: Vec<_> =
             request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        let WorkerRequest { query, has_admin_token, needs_token, .. } = *request;
-        let request = LinkRequest { query, headers: &headers, has_admin_token, needs_token };
+        let WorkerRequest { query, has_admin_token, needs_token, peer, .. } = *request;
+        let request = LinkRequest { query, headers: &headers, has_admin_token, needs_token, peer };
         let mut accepted = self.0.accept(request).map_err(|refused| WorkerRefused {
             needs_upgrade: refused.status == UPGRADE_REQUIRED,
             message: refused.message,
@@ -74,6 +82,10 @@ impl Links for AdminLinks {
         let connect: Connect =
             Box::new(move |io| Box::pin(async move { workers.connect(accepted, io).await }));
         Ok(WorkerAccepted { headers, connect })
+    }
+
+    fn find(&self, app: &str) -> Option<LinkApp> {
+        self.0.find(app)
     }
 
     fn list(&self) -> Vec<LinkView> {

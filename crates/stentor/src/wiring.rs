@@ -159,7 +159,7 @@ pub(crate) async fn launch(
     if let Some(joining) = &joining {
         edge.notices = joining.observe_sessions(edge.notices.take());
     }
-    let workers = links::prepare(links, edge.limits.message_bytes_max, &ledger).map(|(workers, routes)| {
+    let workers = links::prepare(links, &edge.limits, &ledger).map(|(workers, routes)| {
         edge.link = Some(routes);
         control.links = Some(links::of_admin(&workers));
         workers
@@ -197,7 +197,7 @@ pub(crate) async fn launch(
     };
     plane.metrics.push(build_info::metric(started.driver));
     if let Some(workers) = &workers {
-        plane.metrics.push(workers.metrics());
+        plane.metrics.extend(workers.metrics());
         links::start(workers, handle.clone());
     }
     let runtime = tokio::runtime::Handle::current();

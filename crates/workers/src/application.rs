@@ -1,5 +1,6 @@
 //! The applications with their sessions, and the instructions for the cores that follow from their workers' entries.
 
+use crate::engine::{self, Allowed};
 use crate::headers;
 use crate::inbox::Call;
 use crate::known::{Known, Sessions};
@@ -15,8 +16,8 @@ use stentor_link::{
     Namespace, Parser, Refusal, Select, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 use stentor_ports::{
-    LinkApp, LinkBroadcast, LinkChange, LinkEntry, LinkInbox, LinkMessage, LinkMessages, LinkReport,
-    LinkSelect, LinkSelected, LinkSession, LinkSocket,
+    EngineOptions, LinkApp, LinkApps, LinkBroadcast, LinkChange, LinkEntry, LinkInbox, LinkMessage,
+    LinkMessages, LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSocket,
 };
 
 /// Bits of a link's number that count the links of one application. The upper bits are the application's.
@@ -57,7 +58,10 @@ impl Outbox {
 
 /// The applications, and the sessions of their clients.
 pub(crate) struct Applications {
+    options: Vec<AppOptions>,
     names: Vec<Arc<str>>,
+    /// The engine's options of each application, for the cores.
+    engines: Arc<LinkApps>,
     applications: Vec<Application>,
     sessions: Sessions,
     outbox: Outbox,
@@ -91,13 +95,15 @@ fn to_worker(messages: LinkMessages) -> Messages {
 }
 
 impl Applications {
-    pub(crate) fn new(options: &[AppOptions], inbox: Arc<dyn LinkInbox>) -> Self {
+    pub(crate) fn new(options: &[AppOptions], engines: Arc<LinkApps>, inbox: Arc<dyn LinkInbox>) -> Self {
         let application = |(app, options): (usize, &AppOptions)| {
             // The numbers of all links of the node differ.
             let first = fastrand::u32(1..1 << (LINK_BITS - 1));
             Application::new(options.application, (app as u32) << LINK_BITS | first)
         };
         Self {
+            options: options.to_vec(),
+            engines,
             names: options.iter().map(|options| options.name.as_str().into()).collect(),
             applications: options.iter().enumerate().map(application).collect(),
             sessions: Sessions::default(),
@@ -152,9 +158,20 @@ impl Applications {
 
     // Connections.
 
-    pub(crate) fn handle_hello(&mut self, app: usize, hello: Hello, now: Instant) -> Result<u32, Refusal> {
+    pub(crate) fn handle_hello(
+        &mut self,
+        app: usize,
+        mut hello: Hello,
+        now: Instant,
+    ) -> Result<u32, Refusal> {
         let (name, instance, is_known) = (hello.name.clone(), hello.instance.clone(), hello.link);
-        let result = self.applications[app].handle_hello(hello, now);
+        let result = self.read_options(app, &mut hello).and_then(|options| {
+            let link = self.applications[app].handle_hello(hello, now)?;
+            if is_known != Some(link) {
+                self.engines.set(LinkApp(app as u16), options);
+            }
+            Ok(link)
+        });
         let app_name = &self.names[app];
         match &result {
             Ok(link) if is_known == Some(*link) => {
@@ -165,6 +182,21 @@ impl Applications {
         }
         self.act(app, now);
         result
+    }
+
+    /// Reads the options of a worker's engine, and replaces those that the node decides.
+    fn read_options(&self, app: usize, hello: &mut Hello) -> Result<EngineOptions, Refusal> {
+        let conflict = |message: String| Refusal::new(Code::OptionsConflict, message);
+        let AppOptions { path, message_bytes_max, .. } = &self.options[app];
+        let allowed = Allowed { path, message_bytes_max: *message_bytes_max };
+        let options = engine::read(&mut hello.options, allowed).map_err(conflict)?;
+        match self.engines.other_at(&options.path, LinkApp(app as u16)) {
+            None => Ok(options),
+            Some(other) => {
+                let name = self.names.get(usize::from(other.0)).map_or("", |name| &**name);
+                Err(conflict(format!("the application {name:?} has the path {:?} already", options.path)))
+            }
+        }
     }
 
     pub(crate) fn handle_frame(&mut self, app: usize, link: u32, frame: Bytes, now: Instant) {

@@ -5,6 +5,7 @@
 
 use crate::options::AppOptions;
 use std::borrow::Cow;
+use std::net::IpAddr;
 use stentor_link::{Code, Refusal};
 use stentor_wire::http1;
 use stentor_wire::ws::handshake;
@@ -24,6 +25,8 @@ pub struct LinkRequest<'a> {
     pub has_admin_token: bool,
     /// `true` if the admin port has a token.
     pub needs_token: bool,
+    /// The worker's address. `None` if it isn't known.
+    pub peer: Option<IpAddr>,
 }
 
 /// A request that is answered with 101.
@@ -33,6 +36,7 @@ pub struct Accepted {
     pub headers: Vec<(&'static str, String)>,
     /// The number of the application, or the error that the worker receives.
     pub(crate) target: Result<usize, Refusal>,
+    pub(crate) peer: Option<IpAddr>,
 }
 
 /// A request that isn't a handshake.
@@ -79,7 +83,8 @@ pub(crate) fn check(request: LinkRequest<'_>, apps: &[AppOptions]) -> Result<Acc
         ("sec-websocket-accept", accept),
         ("sec-websocket-protocol", SUBPROTOCOL.to_owned()),
     ];
-    Ok(Accepted { headers, target: target(request, parsed.header("authorization"), apps) })
+    let target = target(request, parsed.header("authorization"), apps);
+    Ok(Accepted { headers, target, peer: request.peer })
 }
 
 fn target(
@@ -147,7 +152,8 @@ mod tests {
     #[test]
     fn a_request_is_a_handshake_or_refused() {
         let check = |headers: &[(&str, &[u8])], expect: Result<(), (u16, &str)>| {
-            let request = LinkRequest { query: "", headers, has_admin_token: true, needs_token: true };
+            let request =
+                LinkRequest { query: "", headers, has_admin_token: true, needs_token: true, peer: None };
             let checked = super::check(request, &apps(&[("chat", None)]));
             let found = checked.as_ref().map(|_| ()).map_err(|refused| (refused.status, &*refused.message));
             assert_eq!(found, expect);
@@ -157,8 +163,13 @@ mod tests {
         check(&HANDSHAKE[..4], Err((400, "Sec-WebSocket-Key is not base64 of 16 bytes")));
         check(&HANDSHAKE[..2], Err((426, "Upgrade is not websocket")));
         check(&[], Err((400, "Host is missing, repeated or malformed")));
-        let request =
-            LinkRequest { query: "", headers: &HANDSHAKE, has_admin_token: true, needs_token: true };
+        let request = LinkRequest {
+            query: "",
+            headers: &HANDSHAKE,
+            has_admin_token: true,
+            needs_token: true,
+            peer: None,
+        };
         let accepted = super::check(request, &apps(&[("chat", None)])).unwrap();
         // The example of RFC 6455 section 1.3.
         assert_eq!(accepted.headers[2], ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned()));
@@ -174,6 +185,7 @@ mod tests {
                 headers: &[],
                 has_admin_token: admin == Some(true),
                 needs_token: admin.is_some(),
+                peer: None,
             };
             let found = target(request, authorization.as_ref().map(|text| text.as_bytes()), &all);
             assert_eq!(found.map_err(|refusal| refusal.code), expect, "{query} {token:?} {admin:?}");

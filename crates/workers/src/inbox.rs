@@ -6,6 +6,7 @@ use crate::connection::Io;
 use crate::known::handshake_bytes;
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -25,6 +26,8 @@ pub(crate) enum Call {
 pub(crate) struct Joining {
     /// The number of the application.
     pub(crate) app: usize,
+    /// The worker's address.
+    pub(crate) peer: Option<IpAddr>,
     pub(crate) io: Box<dyn Io>,
     pub(crate) counted: Counted,
 }

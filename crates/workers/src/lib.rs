@@ -17,6 +17,8 @@
 //! - `handshake`: the request of a worker.
 //! - `inbox`: calls of the cores, and connections of the admin port.
 //! - `known`: handshake and sockets of each session, for the worker that resumes it.
+//! - `engine`: the options in HELLO.
+//! - `forward`: requests for other paths, for workers' HTTP servers.
 //! - `headers`: the JSON of ACCEPT and REFUSE.
 //! - `application`: an application's links, and instructions for the cores.
 //! - `service`: the turns.
@@ -27,6 +29,8 @@
 
 mod application;
 mod connection;
+mod engine;
+mod forward;
 mod handshake;
 mod headers;
 mod inbox;
@@ -36,6 +40,7 @@ mod service;
 mod view;
 
 pub use connection::Io;
+pub use forward::ForwardOptions;
 pub use handshake::{Accepted, LinkRequest, Refused};
 pub use options::{APPS_MAX, AppOptions, Token};
 pub use service::{Service, TURN_BYTES, Workers};

@@ -1,5 +1,6 @@
 //! Options of applications.
 
+use crate::forward::ForwardOptions;
 use std::fmt;
 use stentor_link::ApplicationOptions;
 
@@ -28,12 +29,32 @@ impl fmt::Debug for Token {
 }
 
 /// Options of an application.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AppOptions {
     /// The name by which workers choose the application.
     pub name: String,
     /// A token that is accepted beside that of the admin port. `None`: there is no other.
     pub token: Option<Token>,
+    /// Path of the application's clients. Empty: that of the workers.
+    pub path: String,
+    /// Maximum size of a client's message in bytes. Workers may choose a lower one.
+    pub message_bytes_max: usize,
+    /// Bounds and times of requests for other paths, which the workers' HTTP servers answer. `None`: they get no requests. At most one
+    /// application of a node may have them.
+    pub http: Option<ForwardOptions>,
     /// Bounds and times.
     pub application: ApplicationOptions,
+}
+
+impl Default for AppOptions {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            token: None,
+            path: String::new(),
+            message_bytes_max: 1_000_000,
+            http: None,
+            application: ApplicationOptions::default(),
+        }
+    }
 }

@@ -2,20 +2,23 @@
 
 use crate::application::{Applications, without_hello};
 use crate::connection::{self, Connection, Input, Io};
+use crate::forward::{Forwarder, Targets};
 use crate::handshake::{self, Accepted, LinkRequest, Refused};
 use crate::inbox::{Counted, Inbox, Joining};
 use crate::options::AppOptions;
 use crate::view::{LinkInfo, View};
 use std::fmt;
 use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use stentor_link::{Code, Hello, Refusal, Transmit};
-use stentor_ports::{Charge, Class, Ledger, LinkInbox, LinkSink, MetricSource};
+use stentor_ports::{Charge, Class, Forward, Ledger, LinkApp, LinkApps, LinkInbox, LinkSink, MetricSource};
 use stentor_wire::ws;
+use tokio::sync::watch;
 use tokio::time::{Sleep, timeout};
 
 /// Bytes that a turn reads from a connection, about.
@@ -47,11 +50,22 @@ const POLICY: u16 = 1008;
 /// The handle of the service.
 pub struct Workers {
     apps: Vec<AppOptions>,
+    engines: Arc<LinkApps>,
+    http: Option<Http>,
     inbox: Arc<Inbox>,
     view: Arc<View>,
     ledger: Arc<Ledger>,
     open: Arc<AtomicUsize>,
     refusing: Arc<AtomicUsize>,
+}
+
+/// The requests for other paths.
+#[derive(Clone)]
+struct Http {
+    /// The application whose workers answer them.
+    app: usize,
+    targets: Arc<watch::Sender<Targets>>,
+    forwarder: Arc<Forwarder>,
 }
 
 impl fmt::Debug for Workers {
@@ -61,11 +75,17 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// The handle of a service with these applications. A session's [`stentor_ports::LinkApp`] is an application's number.
+    /// The handle of a service with these applications. Must be called within the runtime of the service. A session's [`stentor_ports::LinkApp`] is an application's number.
     pub fn new(apps: Vec<AppOptions>, ledger: Arc<Ledger>) -> Arc<Self> {
         let inbox = Arc::new(Inbox::new(ledger.clone()));
         let (open, refusing) = (Arc::default(), Arc::default());
-        Arc::new(Self { apps, inbox, view: Arc::default(), ledger, open, refusing })
+        let engines = Arc::new(LinkApps::new(apps.iter().map(|app| &app.path)));
+        let http = apps.iter().enumerate().find_map(|(app, options)| {
+            let (targets, followed) = watch::channel(Targets::default());
+            let forwarder = Forwarder::new(options.http?, followed, ledger.clone());
+            Some(Http { app, targets: Arc::new(targets), forwarder })
+        });
+        Arc::new(Self { apps, engines, http, inbox, view: Arc::default(), ledger, open, refusing })
     }
 
     /// The side of the service that the cores call.
@@ -73,9 +93,26 @@ impl Workers {
         self.inbox.clone()
     }
 
+    /// The application with this name.
+    pub fn find(&self, app: &str) -> Option<LinkApp> {
+        let place = self.apps.iter().position(|options| options.name == app)?;
+        Some(LinkApp(place as u16))
+    }
+
+    /// The options of the applications' clients, which workers change.
+    pub fn engines(&self) -> Arc<LinkApps> {
+        self.engines.clone()
+    }
+
+    /// The application whose workers' HTTP servers answer requests for other paths.
+    pub fn http(&self) -> Option<(LinkApp, Arc<dyn Forward>)> {
+        self.http.as_ref().map(|http| (LinkApp(http.app as u16), http.forwarder.clone() as Arc<dyn Forward>))
+    }
+
     /// The metrics of the service.
-    pub fn metrics(&self) -> Arc<dyn MetricSource> {
-        self.view.clone()
+    pub fn metrics(&self) -> Vec<Arc<dyn MetricSource>> {
+        let http = self.http.as_ref().map(|http| http.forwarder.clone() as Arc<dyn MetricSource>);
+        std::iter::once(self.view.clone() as Arc<dyn MetricSource>).chain(http).collect()
     }
 
     /// The links of all workers.
@@ -86,9 +123,10 @@ impl Workers {
     /// The task, which runs until [`Self::stop`]. There may be only one. It needs a tokio runtime with time.
     pub fn service(&self, inbox: Arc<dyn LinkInbox>) -> Service {
         Service {
-            apps: Applications::new(&self.apps, inbox),
+            apps: Applications::new(&self.apps, self.engines.clone(), inbox),
             slots: Vec::new(),
             shared: connection::shared(),
+            http: self.http.clone(),
             inbox: self.inbox.clone(),
             view: self.view.clone(),
             charge: Charge::new(self.ledger.clone(), Class::Link),
@@ -107,11 +145,12 @@ impl Workers {
 
     /// Takes the connection of an accepted request. Returns at once, unless the worker is refused.
     pub async fn connect(&self, accepted: Accepted, io: impl Io + 'static) {
+        let peer = accepted.peer;
         let refusal = match accepted.target {
             Ok(app) => {
                 let workers: usize = self.apps.iter().map(|app| app.application.workers_max).sum();
                 if let Some(counted) = Counted::new(&self.open, workers + SPARE_CONNECTIONS) {
-                    let joining = Joining { app, io: Box::new(io), counted };
+                    let joining = Joining { app, peer, io: Box::new(io), counted };
                     return self.inbox.change(|calls| calls.connections.push(joining));
                 }
                 Refusal::new(Code::TooManyWorkers, "the server has too many connections of workers")
@@ -160,6 +199,8 @@ enum Phase {
 /// A connection of a worker of an application.
 struct Slot {
     app: usize,
+    /// The worker's address.
+    peer: Option<IpAddr>,
     phase: Phase,
     connection: Connection,
     _counted: Counted,
@@ -190,6 +231,7 @@ pub struct Service {
     apps: Applications,
     slots: Vec<Slot>,
     shared: ws::Shared,
+    http: Option<Http>,
     inbox: Arc<Inbox>,
     view: Arc<View>,
     /// Memory that the service holds, without its inbox.
@@ -223,15 +265,35 @@ impl Service {
         let connections: usize = self.slots.iter().map(|slot| slot.connection.held_bytes()).sum();
         self.charge.set(connections + self.apps.held_bytes());
         self.view.update(&self.apps);
+        self.update_targets();
         has_more
+    }
+
+    /// Reports the HTTP servers of the workers that take sessions, if they have changed.
+    fn update_targets(&self) {
+        let Some(Http { app, targets, .. }) = &self.http else { return };
+        let address = |slot: &Slot| {
+            let Phase::Linked(number) = slot.phase else { return None };
+            let link = self.apps.get(slot.app).link(number).filter(|link| link.takes_sessions())?;
+            Some(SocketAddr::new(slot.peer?, link.http()?))
+        };
+        let found: Vec<SocketAddr> =
+            self.slots.iter().filter(|slot| slot.app == *app).filter_map(address).collect();
+        targets.send_if_modified(|known| {
+            let is_other = **known != *found;
+            if is_other {
+                *known = found.into();
+            }
+            is_other
+        });
     }
 
     fn handle_calls(&mut self, now: Instant) {
         let calls = self.inbox.take();
         let has_refused = calls.has_refused;
-        for Joining { app, io, counted } in calls.connections {
+        for Joining { app, peer, io, counted } in calls.connections {
             let phase = Phase::Joining { until: now + HELLO_TIMEOUT };
-            self.slots.push(Slot { app, phase, connection: Connection::new(io), _counted: counted });
+            self.slots.push(Slot { app, peer, phase, connection: Connection::new(io), _counted: counted });
         }
         for call in calls.calls {
             self.apps.handle_call(call, now);

@@ -1,6 +1,7 @@
 //! The links and metrics for operators.
 
 use crate::application::Applications;
+use crate::forward;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -122,8 +123,8 @@ impl View {
         let logged = state.log.admit(code, now);
         drop(state);
         if let Some(missed) = logged {
-            let message = &refusal.message;
-            tracing::warn!(app, code, message, missed, "a worker was refused");
+            let reason = &refusal.message;
+            tracing::warn!(app, code, reason, missed, "a worker was refused");
         }
     }
 
@@ -314,6 +315,19 @@ impl MetricSource for View {
     }
 }
 
+/// The metrics of the service, and of requests for other paths.
+struct Sample(View);
+
+impl MetricSource for Sample {
+    fn metrics(&self) -> Vec<Metric> {
+        [self.0.metrics(), forward::metrics([0; 4])].concat()
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        Vec::new()
+    }
+}
+
 /// A source with a sample of each metric, for the reference.
 pub fn sample_metrics() -> Arc<dyn MetricSource> {
     let name: Arc<str> = "any".into();
@@ -330,7 +344,7 @@ pub fn sample_metrics() -> Arc<dyn MetricSource> {
     let app = AppView { name, links: vec![link], ..AppView::default() };
     let codes = stentor_link::Code::ALL.map(|code| (code.name(), 0));
     let state = State { apps: vec![app], data_refused: 0, refused: codes.into(), log: RefusalLog::default() };
-    Arc::new(View(Mutex::new(state)))
+    Arc::new(Sample(View(Mutex::new(state))))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 use super::Bridges;
 use std::sync::Arc;
 use stentor_ports::{
-    Busy, Command, Commands, Concerned, Denial, Done, MemberList, MembersQuery, Publish, Recheck, RoomList,
-    RoomsQuery, Target,
+    Busy, Command, Commands, Concerned, Denial, Done, LinkApp, MemberList, MembersQuery, Publish, Recheck,
+    RoomList, RoomsQuery, Target,
 };
 
 /// Commands for a node, and for the sessions of Socket.IO's servers.
@@ -60,5 +60,13 @@ impl Commands for BridgedCommands {
             .iter()
             .fold(done, |done, (bridge, namespace)| bridge.then_list_rooms(namespace, &query, done));
         self.local.list_rooms(query, done);
+    }
+
+    fn command_link(&self, app: LinkApp, target: Target, command: Command) {
+        self.local.command_link(app, target, command);
+    }
+
+    fn list_link_rooms(&self, app: LinkApp, query: RoomsQuery, done: Done<RoomList>) {
+        self.local.list_link_rooms(app, query, done);
     }
 }

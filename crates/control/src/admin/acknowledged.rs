@@ -3,9 +3,8 @@
 //! Acknowledgements arrive on the threads of the cores. [`Gathered`] takes them until it is full; those beyond its bounds count as
 //! missing.
 
-use super::commands::bad;
 use super::publish::ask;
-use super::{Refusal, State, json};
+use super::{Refusal, State, json, reason};
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -16,6 +15,10 @@ use std::time::Duration;
 use stentor_hub::Data;
 use stentor_ports::{Charge, Class, Command, Concerned, Ledger, Target};
 use tokio::sync::Notify;
+
+fn bad(message: String) -> Refusal {
+    Refusal::new(reason::COMMAND, message)
+}
 
 /// Longest time that a request waits for acknowledgements.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@
 //!
 //! | field | type | |
 //! |---|---|---|
+//! | `app` | string | sockets of this application, whose clients are served by workers |
 //! | `namespace` | string | default `/` |
 //! | `rooms` | array of strings | the members of any of these rooms |
 //! | `sessions` | array of strings | sessions by id |
@@ -30,7 +31,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_hub::{ROOM_BYTES_MAX, Rooms};
 use stentor_json::without_byte_order_mark;
-use stentor_ports::{Command, Concerned, Done, PublicId, Target};
+use stentor_ports::{Command, Concerned, Done, LinkApp, PublicId, Target};
 
 /// Maximum number of rooms and sessions in a command.
 pub(super) const NAMES_MAX: usize = 1_000;
@@ -42,6 +43,8 @@ type Names<'a> = Vec<Cow<'a, str>>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request<'a> {
+    #[serde(borrow, default)]
+    app: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -96,16 +99,17 @@ fn is_zero(number: &usize) -> bool {
 pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
     let fields = ["event", "data", "args", "volatile", "ack"];
     handle(state, headers, body, &fields, async |state, request: Request<'_>| {
-        let target = request.target()?;
+        let (app, target) = (request.app(state)?, request.target()?);
         let (event, data) =
             content(request.event.as_deref(), request.data, request.args.as_deref()).map_err(bad)?;
         let volatile = request.volatile.unwrap_or(false);
         match &request.ack {
             Some(_) if volatile => Err(bad("\"volatile\" and \"ack\" exclude each other".into())),
+            Some(_) if app.is_some() => Err(bad("\"app\" and \"ack\" exclude each other".into())),
             Some(ack) => acknowledged::emit(state, target, (event, data), ack).await,
             None => {
                 let emit = |done| Command::Emit { event: event.clone(), data: data.clone(), volatile, done };
-                give(state, target, emit).await
+                give(state, app, target, emit).await
             }
         }
     })
@@ -145,8 +149,8 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     command: impl FnOnce(&Request<'_>) -> Result<C, Refusal>,
 ) -> Response<Body> {
     handle(state, headers, body, fields, async |state, request: Request<'_>| {
-        let (target, command) = (request.target()?, command(&request)?);
-        give(state, target, command).await
+        let (app, target, command) = (request.app(state)?, request.target()?, command(&request)?);
+        give(state, app, target, command).await
     })
     .await
 }
@@ -154,12 +158,28 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
 /// Gives the data plane a command. Responds with the number of affected sessions.
 async fn give(
     state: &State,
+    app: Option<LinkApp>,
     target: Target,
     command: impl Fn(Done<Concerned>) -> Command,
 ) -> Result<Response<Body>, Refusal> {
-    let give = |done| state.data_plane.commands.command(target.clone(), command(done));
+    let give = |done| submit(state, app, &target, command(done));
     let Concerned { sessions, refused, missing_nodes } = ask(state, give).await?;
     Ok(json(StatusCode::OK, &Answer { sessions, refused, missing_nodes }))
+}
+
+/// Gives the cores a command: for sockets of an application, or for sessions of the server.
+pub(super) fn submit(state: &State, app: Option<LinkApp>, target: &Target, command: Command) {
+    let commands = &state.data_plane.commands;
+    match app {
+        Some(app) => commands.command_link(app, target.clone(), command),
+        None => commands.command(target.clone(), command),
+    }
+}
+
+/// The application with this name, whose clients are served by workers.
+pub(super) fn app_of(state: &State, name: &str) -> Result<LinkApp, Refusal> {
+    let found = state.services.links.as_ref().and_then(|links| links.find(name));
+    found.ok_or_else(|| bad(format!("there is no [[links]] with the app {name:?}")))
 }
 
 /// Reads and executes a command that may have these specific fields.
@@ -258,6 +278,10 @@ impl Request<'_> {
         }
     }
 
+    pub(super) fn app(&self, state: &State) -> Result<Option<LinkApp>, Refusal> {
+        self.app.as_deref().map(|name| app_of(state, name)).transpose()
+    }
+
     fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("/")
     }
@@ -287,11 +311,17 @@ impl Request<'_> {
         target = named[0].iter().try_fold(target, |target, room| target.room(room)).map_err(bad_room)?;
         target =
             except[0].iter().try_fold(target, |target, room| target.except_room(room)).map_err(bad_room)?;
+        // A worker's socket is the only member of the room with its id.
+        let is_room = self.app.is_some();
         for id in named[1] {
-            target = target.session(session_id(id)?);
+            target =
+                if is_room { target.room(id).map_err(bad_room)? } else { target.session(session_id(id)?) };
         }
         for id in except[1] {
-            target = target.except_session(session_id(id)?);
+            target = match is_room {
+                true => target.except_room(id).map_err(bad_room)?,
+                false => target.except_session(session_id(id)?),
+            };
         }
         Ok(target)
     }

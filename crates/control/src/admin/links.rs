@@ -1,6 +1,6 @@
 //! Workers of applications: their connections, and the list of them.
 
-use super::{Refusal, State, guard, json, reason};
+use super::{Peer, Refusal, State, guard, json, reason};
 use crate::links::{WorkerAccepted, WorkerRequest};
 use axum::Router;
 use axum::body::Body;
@@ -30,6 +30,7 @@ async fn connect(Shared(state): Shared<Arc<State>>, mut request: Request<Body>) 
         headers: request.headers(),
         has_admin_token: needs_token && guard::is_authorized(&options, &request),
         needs_token,
+        peer: request.extensions().get::<Peer>().map(|peer| peer.0.ip()),
     });
     let WorkerAccepted { headers, connect } = match accepted {
         Ok(accepted) => accepted,

@@ -1,6 +1,6 @@
 //! Lists of rooms, of members of rooms, and of sessions.
 
-use super::commands::{LISTED, Request, check_limit, handle, refuse, session_id};
+use super::commands::{LISTED, Request, app_of, check_limit, handle, refuse, session_id, submit};
 use super::publish::ask;
 use super::{Refusal, State, json, reason};
 use crate::percent;
@@ -109,10 +109,9 @@ impl From<&RoomMember> for Member {
 
 pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
     handle(state, headers, body, &["limit"], async |state, request: Request<'_>| {
-        let target = request.target()?;
+        let (app, target) = (request.app(state)?, request.target()?);
         let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
-        let give =
-            |done| state.data_plane.commands.command(target.clone(), Command::Sessions { limit, done });
+        let give = |done| submit(state, app, &target, Command::Sessions { limit, done });
         let list = ask(state, give).await?;
         let truncated = list.sessions.len() < list.count;
         let sessions = list.sessions.into_iter().map(Session::from).collect();
@@ -124,8 +123,14 @@ pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body
 
 pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
     let listed = async {
-        let query = rooms_query(uri.query().unwrap_or_default())?;
-        let list = ask(&state, |done| state.data_plane.commands.list_rooms(query.clone(), done)).await?;
+        let (app, query) = rooms_query(uri.query().unwrap_or_default())?;
+        let app = app.map(|name| app_of(&state, &name)).transpose().map_err(|bad| refused(bad.message))?;
+        let commands = &state.data_plane.commands;
+        let give = |done| match app {
+            Some(app) => commands.list_link_rooms(app, query.clone(), done),
+            None => commands.list_rooms(query.clone(), done),
+        };
+        let list = ask(&state, give).await?;
         let next = list.rooms.last().filter(|_| list.truncated).map(|(name, _)| name.clone());
         let rooms = list.rooms.into_iter().map(|(name, sessions)| ListedRoom { name, sessions }).collect();
         Ok(json(StatusCode::OK, &Rooms { rooms, next, missing_nodes: list.missing_nodes }))
@@ -167,21 +172,25 @@ fn limit(value: &str, max: usize) -> Result<usize, Refusal> {
 }
 
 /// Parses the query of `GET /api/v1/rooms`.
-fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
+fn rooms_query(query: &str) -> Result<(Option<String>, RoomsQuery), Refusal> {
+    let mut app = None;
     let mut asked =
         RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: LISTED };
     for parameter in parameters(query) {
         match parameter? {
+            ("app", value) => app = Some(value),
             ("namespace", value) => asked.namespace = value,
             ("prefix", value) => asked.prefix = value,
             ("after", value) => asked.after = value,
             ("limit", value) => asked.limit = limit(&value, ROOMS_LISTED_MAX)?,
             _ => {
-                return Err(refused("known query parameters are namespace, prefix, after and limit".into()));
+                return Err(refused(
+                    "known query parameters are app, namespace, prefix, after and limit".into(),
+                ));
             }
         }
     }
-    Ok(asked)
+    Ok((app, asked))
 }
 
 /// Parses the query of `GET /api/v1/rooms/members`.

@@ -100,6 +100,10 @@ pub(crate) struct State {
     pub(crate) tls: Option<TlsAcceptor>,
 }
 
+/// The address of a connection's other side.
+#[derive(Clone, Copy, Debug)]
+struct Peer(SocketAddr);
+
 /// An error response.
 #[derive(Debug)]
 struct Refusal {
@@ -294,33 +298,37 @@ async fn connection(
     listening: watch::Receiver<Listening>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let Ok(local) = stream.local_addr() else { return };
+    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
+    let addresses = (local, Peer(peer));
     let _ = stream.set_nodelay(true);
     // The kernel ends the connection of a client that doesn't read its response.
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(state.options.load().body_timeout));
     let Some(acceptor) = &state.tls else {
-        return answer(stream, local, state, router, progress, listening, stop).await;
+        return answer(stream, addresses, state, router, progress, listening, stop).await;
     };
     let opened = tokio::select! {
         opened = handshake(stream, acceptor, state) => opened,
         () = stopped(&mut stop) => None,
     };
     if let Some(stream) = opened {
-        answer(stream, local, state, router, progress, listening, stop).await;
+        answer(stream, addresses, state, router, progress, listening, stop).await;
     }
 }
 
 /// Answers the requests of a connection until it ends.
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    local: SocketAddr,
+    (local, peer): (SocketAddr, Peer),
     state: &State,
     router: TowerToHyperService<Router>,
     progress: &Progress,
     mut listening: watch::Receiver<Listening>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let service = service_fn(|request| respond(state, &router, progress, local, request));
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        respond(state, &router, progress, local, request)
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(state.options.load().header_timeout)

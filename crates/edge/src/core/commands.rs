@@ -151,6 +151,7 @@ fn work_on_tasks(
             Task::Rooms(task) => protocols.work_on_rooms(task, &mut steps),
             Task::Recheck(task) => identities::work_on_recheck(conns, protocols, task, &mut steps),
             Task::Members(_) => steps > 0,
+            Task::Link(task) => protocols.work_on_link(task, &mut steps),
             Task::Resolve(..) | Task::Emit { .. } => true,
         };
         if !is_finished {

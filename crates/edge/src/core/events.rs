@@ -186,6 +186,7 @@ pub(super) fn move_connection(
     match destination {
         Destination::Core(core) => handover::hand_over(conns, protocols, mail, incoming, core),
         Destination::Node(node) => relay::relay(conns, protocols, mail, incoming, node),
+        Destination::Worker(client) => relay::forward(conns, protocols, mail, incoming, client),
     }
 }
 

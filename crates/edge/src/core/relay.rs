@@ -2,7 +2,7 @@
 
 use super::table::Conn;
 use super::{Connections, Incoming, Mail, Protocols, admission, input};
-use crate::ports::{ClientConnection, Handover, Location, NodeTag};
+use crate::ports::{ClientConnection, ForwardedClient, Handover, Location, NodeTag};
 use std::net::TcpStream;
 use stentor_driver::{ConnId, DetachedConnection, Driver};
 use stentor_session::protocols::http::MovedRequest;
@@ -37,6 +37,32 @@ pub(super) fn relay(
     let socket = TcpStream::from(fd);
     let connection = ClientConnection { socket, peer: incoming.peer, input, is_tls };
     relay.relay(node, connection, permit);
+}
+
+/// Passes a connection on to the HTTP server of a worker. If that isn't possible, the connection begins anew on this core and stays
+/// here.
+pub(super) fn forward(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    mut incoming: Incoming,
+    client: ForwardedClient,
+) {
+    incoming.stays = true;
+    let link = protocols.ex.options().link.as_ref();
+    let forward = link.and_then(|link| link.http.as_ref()).map(|(_, forward)| forward.clone());
+    let forward = forward.filter(|forward| forward.has_room(client));
+    let detached = forward.and_then(|forward| Some((forward, conns.driver.detach_plain(incoming.conn)?)));
+    let Some((forward, detached)) = detached else {
+        return input::begin(conns, protocols, mail, incoming);
+    };
+    // The link bounds the connections that it has.
+    protocols.ex.release_connection(&mut incoming.slot);
+    // A simulated connection has no file descriptor.
+    let Ok(fd) = detached.into_fd() else { return };
+    let MovedRequest { buffer: input, is_tls, .. } = incoming.moved;
+    let connection = ClientConnection { socket: TcpStream::from(fd), peer: incoming.peer, input, is_tls };
+    forward.forward(connection, client);
 }
 
 /// Receives a connection that another node has relayed, or that couldn't be relayed.

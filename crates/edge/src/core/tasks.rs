@@ -11,7 +11,9 @@ use stentor_session::core::link::LinkQueue;
 use stentor_session::core::tasks::ROOM_STEPS;
 use stentor_session::identity::Owner;
 use stentor_session::shared::ControlCommand;
-use stentor_session::shared::tasks::{Call, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task};
+use stentor_session::shared::tasks::{
+    Call, LinkTask, LinkWork, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task,
+};
 
 /// Steps of work for a session that is listed or sent a message, or for a member that is visited for a list.
 pub(super) const SESSION_STEPS: usize = 16;
@@ -133,6 +135,23 @@ pub(super) fn finish(
             *steps = steps.saturating_sub(SESSION_STEPS * (1 + visited));
             task.gather.finish(|sum| sum.merge(list, task.query.limit));
         }
+        Task::Link(LinkTask { app, namespace, work }) => match work {
+            LinkWork::Send { broadcast, gather } => {
+                let sent = protocols.send_to_link(app, &namespace, &broadcast, steps);
+                gather.finish(|sum| sum.sessions += sent);
+            }
+            LinkWork::Change { found, gather, .. } => {
+                gather.finish(|sum| sum.sessions += found.map_or(0, |(_, count)| count));
+            }
+            LinkWork::List { rooms, limit, gather } => {
+                let list = protocols.list_link(app, &namespace, &rooms, limit, steps);
+                gather.finish(|sum| sum.merge(list, limit));
+            }
+            LinkWork::Rooms { query, gather } => {
+                let found = protocols.list_link_rooms(app, &namespace, &query, steps);
+                gather.finish(|sum| sum.merge(found, query.limit));
+            }
+        },
         Task::Rooms(RoomsTask { query, found, gather, .. }) => {
             gather.finish(|sum| sum.merge(found, query.limit));
         }

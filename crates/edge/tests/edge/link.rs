@@ -1,5 +1,7 @@
 //! The application link from both sides: clients of Engine.IO, and a link that records what the cores report.
 
+mod commands;
+mod options;
 mod random;
 
 use crate::harness::io::{body, post};
@@ -11,9 +13,9 @@ use std::time::Duration;
 use stentor_edge::{LinkRoutes, Options};
 use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
-    Busy, Charge, Class, Ledger, LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason,
-    LinkDescription, LinkEntry, LinkHandshake, LinkMessage, LinkMessages, LinkParser, LinkRefusal,
-    LinkReport, LinkSelect, LinkSession, LinkSocket,
+    Busy, Charge, Class, Ledger, LinkAcceptance, LinkApp, LinkApps, LinkBroadcast, LinkChange,
+    LinkCloseReason, LinkDescription, LinkEntry, LinkHandshake, LinkMessage, LinkMessages, LinkParser,
+    LinkRefusal, LinkReport, LinkSelect, LinkSession, LinkSocket,
 };
 use stentor_wire::engineio::Version;
 
@@ -26,6 +28,7 @@ const WORKER: u32 = 7;
 struct Stage {
     server: Server,
     link: Arc<Link>,
+    apps: Arc<LinkApps>,
     calls: std::cell::RefCell<Vec<LinkCall>>,
 }
 
@@ -78,12 +81,14 @@ impl Stage {
     fn with(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
         let link = Arc::new(Link::default());
         let sink = link.clone();
+        let apps = Arc::new(LinkApps::new([PATH]));
+        let routes = apps.clone();
         let server = Server::start(cores, |options| {
             options.heartbeat.interval = HOUR;
-            options.link = Some(LinkRoutes { sink, paths: vec![PATH.into()] });
+            options.link = Some(LinkRoutes { sink, apps: routes, http: None });
             set(options);
         });
-        Self { server, link, calls: Vec::new().into() }
+        Self { server, link, apps, calls: Vec::new().into() }
     }
 
     /// Gives the cores entries of the worker.

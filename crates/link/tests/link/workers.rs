@@ -450,19 +450,24 @@ fn a_released_session_moves_with_its_messages() {
 #[test]
 fn workers_have_the_same_options_and_are_bounded() {
     let mut rig = Rig::new(ApplicationOptions { workers_max: 2, ..ApplicationOptions::default() });
-    rig.start("a");
+    let first = rig.start("a");
     let other = |instance: &str| {
         let mut hello = Hello::read(hello_frame(instance, (None, 0), "drop")).unwrap();
         hello.options["path"] = "/other".into();
         hello
     };
-    // Options may change while there is no session.
-    assert!(rig.app.handle_hello(other("b"), rig.now).is_ok());
+    let conflict =
+        "the options differ from those of the running workers: `path` is \"/other\", and \"/a\" there";
+    let refusal = rig.app.handle_hello(other("b"), rig.now).unwrap_err();
+    assert_eq!((refusal.code, &*refusal.message), (Code::OptionsConflict, conflict));
+    // Options may change while there is neither a worker nor a session.
     rig.request(1);
-    let hello = Hello::read(hello_frame("c", (None, 0), "drop")).unwrap();
-    let refusal = rig.app.handle_hello(hello, rig.now).unwrap_err();
-    assert_eq!(refusal.code, Code::OptionsConflict);
-    let refusal = rig.app.handle_hello(other("c"), rig.now).unwrap_err();
+    rig.app.handle_disconnect(first, rig.now);
+    assert!(rig.app.handle_hello(other("b"), rig.now).is_err());
+    rig.app.handle_closed(SessionId(1), name("transport close"), None, rig.now);
+    assert!(rig.app.handle_hello(other("b"), rig.now).is_ok());
+    assert!(rig.app.handle_hello(other("c"), rig.now).is_ok());
+    let refusal = rig.app.handle_hello(other("d"), rig.now).unwrap_err();
     assert_eq!(refusal.code, Code::TooManyWorkers);
     assert_eq!(refusal.message, "the application has 2 workers already");
     let frame = refusal.frame().to_bytes();

@@ -2,10 +2,14 @@
 
 use super::Protocols;
 use crate::identity::ClientId;
-use crate::ports::{LinkApp, LinkBroadcast, LinkChange, LinkEntry, LinkSelect, LinkSelected, LinkSession};
+use crate::ports::{
+    LIST_BYTES_MAX, LinkApp, LinkBroadcast, LinkChange, LinkEntry, LinkParser, LinkSelect, LinkSelected,
+    LinkSession, LinkSocket, RoomsQuery, SessionInfo, SessionList,
+};
 use crate::protocols::engineio;
 use crate::protocols::link::write_records;
 use crate::shared::link::LinkBatch;
+use crate::shared::tasks::{FoundRooms, LinkTask, LinkWork};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
@@ -222,6 +226,97 @@ impl Protocols {
             clients,
             selected: LinkSelected { app, link, namespace, select, sessions: Vec::new() },
         }
+    }
+
+    /// Works on a command for sockets of an application. Returns `false` if sockets remain to be changed.
+    pub fn work_on_link(&mut self, task: &mut LinkTask, steps: &mut usize) -> bool {
+        let LinkTask { app, namespace, work } = task;
+        let LinkWork::Change { select, found, .. } = work else { return *steps > 0 };
+        let selection = (&select.rooms[..], &select.except[..]);
+        let (clients, count) = found.take().unwrap_or_else(|| {
+            let all = self.find((0, false), *app, namespace, selection);
+            let count = all.len();
+            (all, count)
+        });
+        let (namespace, select) = (namespace.clone(), select.clone());
+        let selected = LinkSelected { app: *app, link: 0, namespace, select, sessions: Vec::new() };
+        let mut selecting = Selecting { app: *app, clients, selected };
+        let is_finished = self.change_selected(&mut selecting, steps);
+        let Selecting { clients, selected, .. } = selecting;
+        if !selected.sessions.is_empty()
+            && let Some(link) = &self.ex.link
+        {
+            link.report_selected(selected);
+        }
+        *found = Some((clients, count));
+        is_finished
+    }
+
+    /// Sends an event of the backend to sockets of an application. Returns their number. Clients of a custom parser wouldn't understand it.
+    pub fn send_to_link(
+        &mut self,
+        app: LinkApp,
+        namespace: &Arc<str>,
+        broadcast: &LinkBroadcast,
+        steps: &mut usize,
+    ) -> usize {
+        let found = self.find((0, false), app, namespace, (&broadcast.rooms[..], &broadcast.except[..]));
+        let parser = |id: &ClientId| Some(self.clients.engineio.get(*id)?.link()?.input.unit.parser);
+        if found.first().and_then(parser) != Some(LinkParser::Json) {
+            return 0;
+        }
+        self.broadcast(0, app, namespace, broadcast, steps);
+        found.len()
+    }
+
+    /// Lists sockets of an application.
+    pub fn list_link(
+        &self,
+        app: LinkApp,
+        namespace: &Arc<str>,
+        (rooms, except): &(Vec<Box<str>>, Vec<Box<str>>),
+        limit: usize,
+        steps: &mut usize,
+    ) -> SessionList {
+        let found = self.find((0, false), app, namespace, (&rooms[..], &except[..]));
+        *steps = steps.saturating_sub(found.len() + limit.min(found.len()) * ENTRY_STEPS);
+        let mut list = SessionList { count: found.len(), ..SessionList::default() };
+        for id in found {
+            if list.sessions.len() >= limit || list.bytes >= LIST_BYTES_MAX {
+                break;
+            }
+            let session = self.clients.engineio.get(id).and_then(|client| client.link()?.hub_session);
+            let members = self.ex.link.as_ref().map(|link| &link.members);
+            let socket = members.and_then(|members| members.socket(id, namespace));
+            if let (Some(session), Some(LinkSocket { id, rooms, .. })) = (session, socket) {
+                let mut bytes = list.bytes;
+                let rooms = rooms.into_iter().map(String::from).take_while(|name| {
+                    bytes += name.len();
+                    bytes <= LIST_BYTES_MAX
+                });
+                let rooms = rooms.collect();
+                list.push(SessionInfo { id: id.into(), rooms, ..self.describe(session, "link", 0) });
+            }
+        }
+        list
+    }
+
+    /// Lists rooms of an application.
+    pub fn list_link_rooms(
+        &self,
+        app: LinkApp,
+        namespace: &Arc<str>,
+        query: &RoomsQuery,
+        steps: &mut usize,
+    ) -> FoundRooms {
+        let mut found = FoundRooms::default();
+        let Some(link) = &self.ex.link else { return found };
+        // One more shows that the list is truncated.
+        for (name, members) in link.members.rooms(app, namespace, query).take(query.limit + 1) {
+            *steps = steps.saturating_sub(ENTRY_STEPS);
+            found.add(name, members, query.limit);
+        }
+        found
     }
 
     /// Changes selected sockets. Returns `false` if some remain.

@@ -13,8 +13,9 @@ use crate::http_date::HttpDate;
 use crate::identity::{ClientId, Owner, Service, Sid};
 use crate::limits::LimitReached;
 use crate::model::{ConnId, CoreId, Key, KeyError, KeyRule, SessionId};
-use crate::ports::{Denial, Handover, NodeTag};
+use crate::ports::{Denial, EngineCors, EngineOptions, ForwardedClient, Handover, NodeTag};
 use crate::proxies::ClientAddress;
+use std::sync::Arc;
 use stentor_wire::http1::{self, Request, Version};
 
 /// The outcome of a request.
@@ -37,6 +38,8 @@ pub enum RequestOutcome {
     Move(CoreId),
     /// The request belongs to another node.
     Relay(NodeTag),
+    /// The HTTP server of a worker answers the request.
+    Forward(ForwardedClient),
 }
 
 impl RequestOutcome {
@@ -48,6 +51,8 @@ impl RequestOutcome {
 pub struct RequestContext<'a> {
     pub(crate) ex: &'a mut Executor,
     pub(crate) request: &'a Request<'a>,
+    /// Options of the application whose workers serve the client. `None`: it isn't served by workers.
+    pub(crate) engine: Option<&'a Arc<EngineOptions>>,
     /// Properties of the response.
     pub options: ResponseOptions,
     /// Responses are appended to this.
@@ -95,6 +100,12 @@ impl<'a> RequestContext<'a> {
         self.ex.options().origins.answer(self.request.header_str("origin"))
     }
 
+    /// The rules by which the application allows the request's origin. `None`: those of the node apply.
+    pub(crate) fn cors_of_app(&self) -> Option<&'a EngineCors> {
+        let origin = self.request.header_str("origin");
+        self.engine?.cors.as_ref().filter(|cors| origin.is_none_or(|origin| cors.allows(origin)))
+    }
+
     /// Counts a request that is answered with an error.
     pub(crate) fn count_error(&self) {
         self.ex.metrics().request_errors.add(1);
@@ -102,7 +113,12 @@ impl<'a> RequestContext<'a> {
 
     /// The outcome of a request that needs its body, with messages of a client.
     pub(crate) fn body(&self) -> RequestOutcome {
-        RequestOutcome::Body { bytes_max: self.ex.options().limits.message_bytes_max, opened: None }
+        let bytes_max = self.ex.options().limits.message_bytes_max;
+        let of_app = self.engine.and_then(|engine| engine.message_bytes_max);
+        RequestOutcome::Body {
+            bytes_max: of_app.map_or(bytes_max, |of_app| of_app.min(bytes_max)),
+            opened: None,
+        }
     }
 
     pub(crate) fn answered(&self) -> RequestOutcome {
@@ -124,6 +140,9 @@ impl<'a> RequestContext<'a> {
     /// The headers with which a page of another origin may read an error.
     fn cors_of_error(&self) -> Vec<(&'a str, &'a str)> {
         let origin = self.request.header_str("origin");
+        if let Some(cors) = self.cors_of_app() {
+            return cors.headers(origin);
+        }
         cors_of_error(self.ex, origin, self.authority, self.client.is_secure)
     }
 

@@ -4,6 +4,7 @@ mod command;
 mod draining;
 pub(crate) mod limits;
 pub mod link;
+mod link_tasks;
 mod moving;
 mod ports;
 mod presence;

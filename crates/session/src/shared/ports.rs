@@ -6,10 +6,10 @@ use crate::metrics::{collect, histograms};
 use crate::options::Options;
 use crate::ports::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, CommandError, Commands, Concerned, Denial,
-    Done, Drain, FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, MemberList, MembersQuery,
-    Metric, MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds,
-    Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket,
-    expiries,
+    Done, Drain, FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkApp, MemberList,
+    MembersQuery, Metric, MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish,
+    PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target,
+    Ticket, expiries,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,6 +56,14 @@ impl Commands for Shared {
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
         self.submit_list(query, done);
+    }
+
+    fn command_link(&self, app: LinkApp, target: Target, command: Command) {
+        self.submit_link(app, &target, command);
+    }
+
+    fn list_link_rooms(&self, app: LinkApp, query: RoomsQuery, done: Done<RoomList>) {
+        self.submit_link_rooms(app, query, done);
     }
 }
 

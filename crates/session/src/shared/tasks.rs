@@ -7,9 +7,10 @@
 //! **Invariant.** A command is answered exactly once: when the last task is finished, or dropped.
 
 use super::{ControlCommand, Shared};
+use crate::identity::ClientId;
 use crate::ports::{
-    Acknowledged, Command, CommandError, Concerned, Done, MemberList, MembersQuery, Named, PublicId, Recheck,
-    RecheckAction, RoomList, RoomsQuery, SessionList, Target,
+    Acknowledged, Command, CommandError, Concerned, Done, LinkApp, LinkBroadcast, LinkSelect, MemberList,
+    MembersQuery, Named, PublicId, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, Target,
 };
 use std::collections::BTreeMap;
 use std::mem;
@@ -33,7 +34,7 @@ struct Gathered<T> {
 }
 
 impl<T: Default> Gather<T> {
-    fn new(tasks: usize, done: Done<T>) -> Arc<Self> {
+    pub(super) fn new(tasks: usize, done: Done<T>) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Gathered { sum: T::default(), tasks, done: Some(done) })))
     }
 
@@ -97,6 +98,51 @@ pub enum Task {
     Recheck(RecheckTask),
     /// Lists members of a room.
     Members(MembersTask),
+    /// Work on sockets of applications whose clients are served by workers.
+    Link(LinkTask),
+}
+
+/// Names of rooms of an application.
+pub type Names = Vec<Box<str>>;
+
+/// A core's part of a command for sockets of an application.
+pub struct LinkTask {
+    /// The application.
+    pub app: LinkApp,
+    /// The namespace of the sockets.
+    pub namespace: Arc<str>,
+    /// The work.
+    pub work: LinkWork,
+}
+
+/// The action on the sockets.
+#[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
+pub enum LinkWork {
+    /// Sends an event.
+    Send { broadcast: Arc<LinkBroadcast>, gather: Arc<Gather<Concerned>> },
+    /// Changes sockets: `found` are those that remain, and the number of all, once they have been found.
+    Change { select: Arc<LinkSelect>, found: Option<(Vec<ClientId>, usize)>, gather: Arc<Gather<Concerned>> },
+    /// Lists the sockets in one of the first rooms and in none of the second ones. Without first rooms: all.
+    List { rooms: Arc<(Names, Names)>, limit: usize, gather: Arc<Gather<SessionList>> },
+    /// Lists rooms.
+    Rooms { query: Arc<RoomsQuery>, gather: Arc<Gather<FoundRooms>> },
+}
+
+impl LinkTask {
+    /// Approximate size.
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match &self.work {
+                LinkWork::Send { broadcast, .. } => {
+                    broadcast.messages.iter().map(|message| message.data().len()).sum()
+                }
+                LinkWork::Change { select, .. } => {
+                    (select.rooms.len() + select.targets.len()) * size_of::<Room>()
+                }
+                LinkWork::List { limit, .. } => limit * LIST_ENTRY_BYTES,
+                LinkWork::Rooms { query, .. } => query.limit * LIST_ENTRY_BYTES,
+            }
+    }
 }
 
 /// Lists members of a room of this core.
@@ -199,6 +245,17 @@ pub struct FoundRooms {
 }
 
 impl FoundRooms {
+    /// Answers a list of rooms.
+    pub(super) fn answering(done: Done<RoomList>) -> Done<Self> {
+        Done::new(move |found: Result<Self, CommandError>| {
+            done.answer(found.map(|Self { rooms, truncated }| RoomList {
+                missing_nodes: Vec::new(),
+                rooms: rooms.into_iter().collect(),
+                truncated,
+            }));
+        })
+    }
+
     /// Adds members of a room. If there are more than `limit` rooms, removes the last one. The counts of the first `limit`
     /// rooms of all cores are still complete, because on each core, fewer than `limit` rooms precede any of these rooms.
     pub fn add(&mut self, name: &str, members: usize, limit: usize) {
@@ -242,6 +299,7 @@ impl Task {
             Self::Rooms(task) => task.query.limit * LIST_ENTRY_BYTES,
             Self::Recheck(_) => size_of::<RecheckTask>(),
             Self::Members(task) => task.query.limit * LIST_ENTRY_BYTES,
+            Self::Link(task) => task.bytes(),
         }
     }
 }
@@ -483,14 +541,7 @@ impl Shared {
     pub(crate) fn submit_list(&self, mut query: RoomsQuery, done: Done<RoomList>) {
         query.limit = query.limit.min(crate::ports::ROOMS_LISTED_MAX);
         let query = Arc::new(query);
-        let done = Done::new(move |found: Result<FoundRooms, CommandError>| {
-            done.answer(found.map(|FoundRooms { rooms, truncated }| RoomList {
-                missing_nodes: Vec::new(),
-                rooms: rooms.into_iter().collect(),
-                truncated,
-            }));
-        });
-        let gather = Gather::new(self.cores, done);
+        let gather = Gather::new(self.cores, FoundRooms::answering(done));
         let tasks = (0..self.cores).map(|core| {
             let (query, gather, found) = (query.clone(), gather.clone(), FoundRooms::default());
             (core, ControlCommand::Task(Box::new(Task::Rooms(RoomsTask { query, next: 0, found, gather }))))
@@ -518,7 +569,7 @@ impl Shared {
         self.put_all(tasks.collect(), &gather);
     }
 
-    fn put_all<T: Default>(&self, tasks: Vec<(CoreId, ControlCommand)>, gather: &Gather<T>) {
+    pub(super) fn put_all<T: Default>(&self, tasks: Vec<(CoreId, ControlCommand)>, gather: &Gather<T>) {
         if self.put_together(tasks).is_err() {
             gather.fail(CommandError::Busy);
         }

@@ -47,10 +47,13 @@ pub(crate) struct BridgeOptions {
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct LinkOptions {
     pub(crate) app: String,
-    /// Path of the application's clients.
+    /// Path of the application's clients. Empty: that of the workers.
     pub(crate) path: String,
     /// A token beside that of the admin port. Empty without one.
     pub(crate) token: String,
+    /// `true` if the workers' HTTP servers answer requests for other paths.
+    pub(crate) http: bool,
+    pub(crate) http_connections_max: usize,
     pub(crate) application: ApplicationOptions,
 }
 
@@ -153,8 +156,10 @@ impl Default for Options {
             hooks: Vec::new(),
             link: LinkOptions {
                 app: String::new(),
-                path: "/socket.io/".into(),
+                path: String::new(),
                 token: String::new(),
+                http: false,
+                http_connections_max: 1_000,
                 application: ApplicationOptions::default(),
             },
             links: Vec::new(),

@@ -491,10 +491,13 @@ fn document_bytes(feed: &Feed, all: Bytes) -> Option<String> {
         .then(|| format!("{} is more than {} for all documents in [feeds_limits]", one.show(), all.show()))
 }
 
+/// The path of an application whose path isn't configured, until its workers have another.
+const DEFAULT_LINK_PATH: &str = "/socket.io/";
+
 fn links(sources: &mut Sources) {
     let mut links = std::mem::take(&mut sources.config.links);
     let secrets = sources.config.secrets.clone();
-    let (mut names, mut paths) = (HashMap::new(), HashMap::new());
+    let (mut names, mut paths, mut serving) = (HashMap::new(), HashMap::new(), None);
     for (n, link) in links.iter_mut().enumerate() {
         let location = |sources: &Sources, key| sources.location(&format!("links[{n}]"), key);
         let mut wrong = |key, text: Option<String>| {
@@ -510,15 +513,19 @@ fn links(sources: &mut Sources) {
         wrong("app", name(&link.app));
         let before = names.insert(link.app.clone(), n);
         wrong("app", before.map(|m| format!("link number {} has the same app", m + 1)));
-        let is_path = link.path.starts_with('/')
-            && link.path.ends_with('/')
-            && link.path.bytes().all(|b| b.is_ascii_graphic() && !b"?#%".contains(&b));
+        let is_path = link.path.is_empty()
+            || link.path.starts_with('/')
+                && link.path.ends_with('/')
+                && link.path.bytes().all(|b| b.is_ascii_graphic() && !b"?#%".contains(&b));
         wrong(
             "path",
             (!is_path).then(|| format!("expected a path that begins and ends with /, found {:?}", link.path)),
         );
-        let before = paths.insert(link.path.clone(), n);
+        let path = if link.path.is_empty() { DEFAULT_LINK_PATH } else { &link.path };
+        let before = paths.insert(path.to_owned(), n);
         wrong("path", before.map(|m| format!("link number {} has the same path", m + 1)));
+        let before = if link.http { serving.replace(n) } else { None };
+        wrong("http", before.map(|m| format!("link number {} has it already", m + 1)));
         wrong("token", link.token.fill(&secrets));
         let short =
             || format!("expected at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` generates some");

@@ -3,6 +3,7 @@
 use crate::rig::{Rig, now};
 use std::time::Duration;
 use stentor_link::{ApplicationOptions, ServerEntry, WorkerEntry};
+use stentor_ports::LinkApp;
 use stentor_wire::ws::Opcode;
 use stentor_workers::{AppOptions, LinkState};
 
@@ -104,4 +105,35 @@ async fn a_frame_is_acknowledged_after_a_while_or_at_once() {
         _ = tokio::time::timeout_at(until.into(), worker.next()).await;
     }
     assert!(now() - begun < Duration::from_millis(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_options_of_the_first_worker_apply_and_others_are_refused() {
+    let rig = Rig::with(AppOptions { message_bytes_max: 100, ..AppOptions::default() });
+    let refused = async |app: &str, name: &str, options: &str, expect: &str| {
+        let mut worker = rig.connect(app, Some("shop-token")).await;
+        worker.hello_with(name, None, "", options).await;
+        let expect = format!(r#"{{"code":"options_conflict","message":"{expect}"}}"#);
+        assert_eq!(worker.error().await, expect);
+    };
+    let options = r#"{"path":"/a","pingInterval":300,"maxHttpBufferSize":1000}"#;
+    let mut worker = rig.connect("app=chat", None).await;
+    worker.hello_with("first", None, "", options).await;
+    let ServerEntry::Welcome { welcome } = worker.next().await.unwrap() else { panic!("no WELCOME") };
+    let effective = r#""options":{"maxHttpBufferSize":100,"path":"/a/","pingInterval":300}}"#;
+    assert!(welcome.as_str().ends_with(effective), "{}", welcome.as_str());
+    let (app, found) = rig.workers.engines().find("/a/b").unwrap();
+    assert_eq!((app, found.ping_interval), (LinkApp(0), Some(Duration::from_millis(300))));
+    assert_eq!(found.message_bytes_max, Some(100));
+    let begin = "the options differ from those of the running workers:";
+    let expect = format!("{begin} `pingInterval` is 400, and 300 there");
+    refused("app=chat", "second", r#"{"path":"/a","pingInterval":400,"maxHttpBufferSize":100}"#, &expect)
+        .await;
+    let expect = format!("{begin} `path` is \\\"/b/\\\", and \\\"/a/\\\" there");
+    refused("app=chat", "second", r#"{"path":"/b","pingInterval":300,"maxHttpBufferSize":100}"#, &expect)
+        .await;
+    let expect = "the option `pingTimeout` must be a number from 1 to 3600000, and is -1";
+    refused("app=chat", "second", r#"{"pingTimeout":-1}"#, expect).await;
+    let expect = r#"the application \"chat\" has the path \"/a/\" already"#;
+    refused("app=shop", "third", r#"{"path":"/a/"}"#, expect).await;
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests may panic.
 
 mod connections;
+mod forwards;
 mod restarts;
 mod rig;
 mod sessions;

@@ -135,7 +135,9 @@ impl Rig {
         let authorization = token.map(|token| format!("Bearer {token}").into_bytes());
         let mut headers = HANDSHAKE.to_vec();
         headers.extend(authorization.as_ref().map(|value| ("authorization", &**value)));
-        let request = LinkRequest { query, headers: &headers, has_admin_token: false, needs_token: false };
+        let peer = Some(std::net::Ipv4Addr::LOCALHOST.into());
+        let request =
+            LinkRequest { query, headers: &headers, has_admin_token: false, needs_token: false, peer };
         let accepted = self.workers.accept(request).unwrap();
         let (io, server) = duplex(256 << 10);
         let workers = self.workers.clone();
@@ -163,7 +165,7 @@ impl Rig {
 
     /// A metric's value, with the labels that contain all of these texts.
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> u64 {
-        let metrics = self.workers.metrics().metrics();
+        let metrics: Vec<_> = self.workers.metrics().iter().flat_map(|source| source.metrics()).collect();
         let metric = metrics.iter().find(|metric| metric.name == name).unwrap();
         let is_meant = |found: &[(&str, String)]| {
             labels.iter().all(|label| found.iter().any(|(_, value)| value == label))
@@ -237,12 +239,23 @@ impl Worker {
 
     /// Sends HELLO with further fields, and the link that the process knows.
     pub(crate) async fn hello(&mut self, name: &str, link: Option<(u32, u32)>, fields: &str) {
+        self.hello_with(name, link, fields, "{}").await;
+    }
+
+    /// Like [`Self::hello`], with the options of an engine.
+    pub(crate) async fn hello_with(
+        &mut self,
+        name: &str,
+        link: Option<(u32, u32)>,
+        fields: &str,
+        options: &str,
+    ) {
         let (link, received) =
             link.map_or(("null".into(), 0), |(link, received)| (link.to_string(), received));
         let v = if fields.contains(r#""v":"#) { "" } else { r#""v":[1],"# };
         let parser = if fields.contains(r#""parser":"#) { "" } else { r#""parser":"json","# };
         let hello = format!(
-            r#"{{{v}{parser}"name":"{name}","instance":"{name}-1","link":{link},"received":{received},"options":{{}}{fields}}}"#
+            r#"{{{v}{parser}"name":"{name}","instance":"{name}-1","link":{link},"received":{received},"options":{options}{fields}}}"#
         );
         let mut writer = Writer::default();
         writer.entry(&WorkerEntry::Hello { hello: json(&hello) });

@@ -9,9 +9,10 @@
 
 use crate::identity::ClientId;
 use crate::ledger::Charge;
-use crate::ports::{LinkApp, LinkSocket};
+use crate::ports::{LinkApp, LinkSocket, RoomsQuery};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 type Clients = BTreeSet<ClientId>;
@@ -33,6 +34,16 @@ struct Socket {
     namespace: Arc<str>,
     id: Box<str>,
     rooms: BTreeSet<Arc<str>>,
+}
+
+impl Socket {
+    fn describe(&self) -> LinkSocket {
+        LinkSocket {
+            namespace: self.namespace.clone(),
+            id: self.id.clone(),
+            rooms: self.rooms.iter().map(|room| (**room).into()).collect(),
+        }
+    }
 }
 
 /// The sockets of a core, with their rooms.
@@ -152,13 +163,29 @@ impl Members {
 
     /// The sockets of a client.
     pub(crate) fn describe(&self, client: ClientId) -> Vec<LinkSocket> {
-        let sockets = self.sockets.get(&client).into_iter().flatten();
-        let describe = |socket: &Socket| LinkSocket {
-            namespace: socket.namespace.clone(),
-            id: socket.id.clone(),
-            rooms: socket.rooms.iter().map(|room| (**room).into()).collect(),
-        };
-        sockets.map(describe).collect()
+        self.sockets.get(&client).into_iter().flatten().map(Socket::describe).collect()
+    }
+
+    /// A client's socket in a namespace.
+    pub(crate) fn socket(&self, client: ClientId, namespace: &str) -> Option<LinkSocket> {
+        let sockets = self.sockets.get(&client)?;
+        sockets.iter().find(|socket| *socket.namespace == *namespace).map(Socket::describe)
+    }
+
+    /// The rooms of a namespace that a query asks for, in the order of their names, with their numbers of members.
+    pub(crate) fn rooms<'a>(
+        &'a self,
+        app: LinkApp,
+        namespace: &Arc<str>,
+        query: &'a RoomsQuery,
+    ) -> impl Iterator<Item = (&'a str, usize)> {
+        let RoomsQuery { prefix, after, .. } = query;
+        let from = if after < prefix { Bound::Included(&**prefix) } else { Bound::Excluded(&**after) };
+        let rooms = self.namespaces.get(&(app, namespace.clone())).map(|place| &place.rooms);
+        let rooms = rooms.into_iter().flat_map(move |rooms| rooms.range::<str, _>((from, Bound::Unbounded)));
+        rooms
+            .take_while(|(name, _)| name.starts_with(&**prefix))
+            .map(|(name, members)| (&**name, members.len()))
     }
 
     #[cfg(test)]

@@ -207,7 +207,7 @@ impl client::Client for Client {
         if status.progressed || status.paused_by_server || self.link().is_some_and(Link::waits) {
             self.state.alive_at = now;
         }
-        let heartbeat = ex.options().heartbeat;
+        let heartbeat = self.heartbeat(ex);
         let alive_at = self.state.alive_at;
         match (self.version, self.pinged_at) {
             (Version::V3, _) => {

@@ -15,7 +15,7 @@ pub(super) const SERVER_DELAY_MIN: Duration = Duration::from_millis(20);
 impl Client {
     /// Whether the client is overdue, although its timer hasn't fired yet.
     pub(super) fn is_overdue(&self, ex: &Executor) -> bool {
-        let (now, heartbeat) = (ex.millis(), ex.options().heartbeat);
+        let (now, heartbeat) = (ex.millis(), self.heartbeat(ex));
         match (self.state.transport, self.version) {
             // Only the core knows whether a WebSocket makes progress.
             (ActiveTransport::WebSocket(_), _) => false,

@@ -64,6 +64,7 @@ fn open(
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
         return unavailable;
     }
+    let Some(engine) = cx.engine.cloned() else { return refuse(cx, RequestError::BadRequest, None) };
     let request = describe(cx, &query, &sid.to_string());
     let queued = request.queued.clone();
     let Some(session) = cx.ex.link.as_mut().map(|link| link.draw()) else {
@@ -72,8 +73,13 @@ fn open(
     let mut client = Client::new(cx.ex, sid, cx.source, ActiveTransport::None, query.version);
     client.endpoint = Endpoint::Link(app);
     client.base64 = query.base64;
-    client.application =
-        ApplicationProtocol::Link(Box::new(Link::new(session, app, cx.conn, identity.clone(), queued)));
+    client.application = ApplicationProtocol::Link(Box::new(Link::new(
+        session,
+        app,
+        cx.conn,
+        identity.clone(),
+        (queued, engine),
+    )));
     // The wait for the worker has a timeout of its own.
     client.state.due_at = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
     let id = clients.insert(client).state.id;
@@ -170,13 +176,19 @@ fn begin(
     acceptance: LinkAcceptance,
 ) -> Outcome {
     let ex = &mut *cx.ex;
-    let heartbeat = ex.options().heartbeat;
+    let heartbeat = client.heartbeat(ex);
+    let Some(engine) = client.link().map(|link| link.engine.clone()) else {
+        return refuse(cx, RequestError::UnknownSession, None);
+    };
+    let bytes_max = ex.options().limits.message_bytes_max;
     let open = Open {
         sid: client.state.sid.to_string().into(),
-        websocket_upgrade: query.transport == Transport::Polling,
+        websocket_upgrade: query.transport == Transport::Polling
+            && engine.allows_upgrades
+            && engine.has_websocket,
         ping_interval: heartbeat.interval,
         ping_timeout: heartbeat.timeout,
-        payload_bytes_max: Some(ex.options().limits.message_bytes_max as u64),
+        payload_bytes_max: Some(engine.message_bytes_max.unwrap_or(bytes_max).min(bytes_max) as u64),
     };
     client.state.alive_at = ex.millis();
     client.state.due_at = match query.version {
@@ -185,7 +197,12 @@ fn begin(
     };
     let id = client.state.id;
     ex.arm_client(id);
-    let first = valid_headers(&acceptance.first);
+    let cookie = engine.cookie.as_ref().map(|cookie| {
+        let sid = client.state.sid.to_string();
+        ("Set-Cookie", format!("{}={sid}{}", cookie.name, cookie.attributes))
+    });
+    let cookie = cookie.iter().map(|(name, value)| (*name, &**value));
+    let first = cookie.chain(valid_headers(&acceptance.first));
     let accepted = match query.transport {
         Transport::Polling => None,
         // The request was checked before it waited.

@@ -33,7 +33,8 @@ use crate::identity::{ClientId, Sid};
 use crate::message::Envelope;
 use crate::millis::Millis;
 use crate::model::{ConnId, SessionId};
-use crate::ports::{LinkApp, LinkHeaders};
+use crate::options::Heartbeat;
+use crate::ports::{EngineOptions, LinkApp, LinkHeaders};
 use std::sync::Arc;
 use stentor_wire::engineio::Version;
 
@@ -92,8 +93,10 @@ pub struct Poll {
     pub(crate) client: ClientId,
     version: Version,
     state: ResponseState,
-    /// The value of `Access-Control-Allow-Origin` for the response.
+    /// The value of `Access-Control-Allow-Origin` for the response. With `cors`: the origin of the client's page.
     pub origin: Option<Box<str>>,
+    /// Options of the client's application, if they allow the origin.
+    cors: Option<Arc<EngineOptions>>,
     /// The number of the JSONP callback. `None` without JSONP.
     pub(crate) jsonp: Option<u32>,
     /// `true` if the client can't read bytes.
@@ -178,6 +181,7 @@ pub struct MigratedClient {
 impl Client {
     fn new(ex: &Executor, sid: Sid, source: u64, transport: ActiveTransport, version: Version) -> Self {
         let (now, heartbeat) = (ex.millis(), ex.options().heartbeat);
+        // The heartbeat of an application begins when its worker has accepted the client.
         let due_at = match version {
             Version::V4 => now.after(heartbeat.interval),
             // In version 3, the client sends pings.
@@ -238,6 +242,16 @@ impl Client {
             return Encoding::own(wire, Envelope::Raw);
         }
         Encoding::engine_io(self.framing(), self.envelope(), recovers && self.version == Version::V4)
+    }
+
+    /// The times of the client's heartbeat.
+    fn heartbeat(&self, ex: &Executor) -> Heartbeat {
+        let Heartbeat { interval, timeout } = ex.options().heartbeat;
+        let Some(Link { engine, .. }) = self.link() else { return Heartbeat { interval, timeout } };
+        Heartbeat {
+            interval: engine.ping_interval.unwrap_or(interval),
+            timeout: engine.ping_timeout.unwrap_or(timeout),
+        }
     }
 
     /// Whether the client polls, and hasn't ended.

@@ -68,7 +68,7 @@ impl Client {
                 });
             }
             (PacketKind::Pong, Version::V4, _) => {
-                self.state.due_at = ex.millis().after(ex.options().heartbeat.interval);
+                self.state.due_at = ex.millis().after(self.heartbeat(ex).interval);
                 self.pinged_at = None;
             }
             // In each version, only one side sends pings, so this packet is the wrong one.

@@ -58,6 +58,11 @@ pub(super) fn write_unavailable(out: &mut Vec<u8>, date: HttpDate, poll: &Poll) 
 }
 
 fn cors_of(poll: &Poll) -> Vec<(&str, &str)> {
+    if let Some(of_app) = poll.cors.as_ref().and_then(|engine| engine.cors.as_ref()) {
+        let mut headers = of_app.headers(poll.origin.as_deref());
+        headers.push(("Cache-Control", "no-store"));
+        return headers;
+    }
     let mut headers = vec![("Cache-Control", "no-store"), ("Vary", "Origin")];
     if let Some(origin) = poll.origin.as_deref() {
         headers.push(("Access-Control-Allow-Origin", origin));

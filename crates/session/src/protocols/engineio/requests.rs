@@ -37,15 +37,27 @@ pub(crate) fn handle_request(
     let method = cx.request.method();
     if method == "OPTIONS" {
         let mut extra = cors_of(cx);
-        push_preflight(&mut extra, cx.request, "GET,POST");
-        return cx.answer(204, "text/plain", &extra, b"");
+        let Some(cors) = cx.cors_of_app() else {
+            push_preflight(&mut extra, cx.request, "GET,POST");
+            return cx.answer(204, "text/plain", &extra, b"");
+        };
+        extra.extend(cors.preflight_headers(cx.request.header_str("access-control-request-headers")));
+        return cx.answer(cors.preflight_status, "text/plain", &extra, b"");
     }
     let query = match Query::parse(cx.request.query()) {
         Ok(query) => query,
         Err(error) => return refuse(cx, error, None),
     };
-    if query.version == Version::V3 && !cx.ex.options().engine.allow_version_3 {
+    let of_app = cx.engine.is_none_or(|engine| engine.allows_version_3);
+    if query.version == Version::V3 && !(of_app && cx.ex.options().engine.allow_version_3) {
         return refuse(cx, RequestError::UnsupportedVersion, None);
+    }
+    let has_transport = cx.engine.is_none_or(|engine| match query.transport {
+        Transport::Polling => engine.has_polling,
+        Transport::WebSocket => engine.has_websocket,
+    });
+    if !has_transport {
+        return refuse(cx, RequestError::UnknownTransport, None);
     }
     if query.sid.is_some() {
         return handle_request_of_client(cx, &mut clients.engineio, &query, endpoint, None);
@@ -499,7 +511,8 @@ fn probe(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
         // A client may have one WebSocket. The server can't tell which of two is genuine, so it closes the second one.
         ex.close_socket(conn);
     } else {
-        let until = ex.millis().after(ex.options().engine.upgrade_timeout);
+        let of_app = cx.engine.and_then(|engine| engine.upgrade_timeout);
+        let until = ex.millis().after(of_app.unwrap_or(ex.options().engine.upgrade_timeout));
         client.probe = Some(Probe { conn, answered: false, release_at: until, until });
         ex.arm_client(client.state.id);
     }

@@ -41,17 +41,25 @@ pub(super) fn new_poll(cx: &RequestContext<'_>, client: &Client, query: &Query<'
         client: client.state.id,
         version: client.version,
         state: ResponseState::new(cx.options.keep_alive),
-        origin: cx.allow_origin().map(Into::into),
+        origin: match cx.cors_of_app() {
+            Some(_) => cx.request.header_str("origin"),
+            None => cx.allow_origin(),
+        }
+        .map(Into::into),
         jsonp: query.jsonp,
         base64: query.base64,
         is_client_1: cx.ex.options().engine.polling_1,
+        cors: cx.engine.filter(|_| cx.cors_of_app().is_some()).cloned(),
         headers: client.headers().cloned(),
     }
 }
 
 /// The headers with which a page of another origin may read the response, and send cookies if its origin is listed.
 pub(super) fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
-    let mut extra = cors(cx.allow_origin());
+    let mut extra = match cx.cors_of_app() {
+        Some(of_app) => of_app.headers(cx.request.header_str("origin")),
+        None => cors(cx.allow_origin()),
+    };
     extra.push(("Cache-Control", "no-store"));
     extra
 }

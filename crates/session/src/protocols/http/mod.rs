@@ -28,7 +28,7 @@ use crate::limits::{LimitReached, Slot};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, SessionId};
 use crate::options::{Limits, Options};
-use crate::ports::{Handover, Location, NodeTag};
+use crate::ports::{ForwardedClient, Handover, Location, NodeTag};
 use std::net::SocketAddr;
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
 
@@ -96,6 +96,8 @@ pub enum Destination {
     Core(CoreId),
     /// Another node.
     Node(NodeTag),
+    /// The HTTP server of a worker.
+    Worker(ForwardedClient),
 }
 
 /// Whether a connection may move to the core of its next request.
@@ -429,14 +431,9 @@ impl Http {
         };
         match outcome {
             // The request stays in the buffer and is parsed again, on the other core or later.
-            RequestOutcome::Move(core) => {
-                self.moving = Some(Destination::Core(core));
-                return (0, Flow::Wait);
-            }
-            RequestOutcome::Relay(node) => {
-                self.moving = Some(Destination::Node(node));
-                return (0, Flow::Wait);
-            }
+            RequestOutcome::Move(core) => return self.leave_for(Destination::Core(core)),
+            RequestOutcome::Relay(node) => return self.leave_for(Destination::Node(node)),
+            RequestOutcome::Forward(client) => return self.leave_for(Destination::Worker(client)),
             RequestOutcome::Suspended(request) => {
                 self.waiting = Some(Waiting::Suspended { request, buffered: None });
                 self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
@@ -487,6 +484,12 @@ impl Http {
                 self.conclude(cx, outcome, expects_continue, head)
             }
         }
+    }
+
+    /// The connection moves with the request at the front of its buffer.
+    fn leave_for(&mut self, destination: Destination) -> Step {
+        self.moving = Some(destination);
+        (0, Flow::Wait)
     }
 
     /// Continues after a request that has handled `consumed` bytes of the input. `last` is `true` if the connection can't

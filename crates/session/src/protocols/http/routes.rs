@@ -9,7 +9,7 @@ use crate::model::{Key, KeyError, Topic};
 use crate::options::Options;
 use crate::origin::{self, Origins};
 use crate::ports;
-use crate::ports::Handover;
+use crate::ports::{EngineOptions, ForwardedClient, Handover, LinkApp};
 use crate::protocols::clients::Clients;
 use crate::protocols::dialect::Plain;
 use crate::protocols::engineio::Endpoint;
@@ -22,6 +22,7 @@ use crate::protocols::{document, engineio, file, page, sse, upgrade};
 use crate::proxies::ForwardedHeader;
 use crate::refusal_log::Refusal;
 use std::net::IpAddr;
+use std::sync::Arc;
 use stentor_wire::http1::{self, BodyKind, Request};
 
 type Outcome = RequestOutcome;
@@ -82,7 +83,15 @@ impl Route {
     }
 }
 
-fn find(path: &str, options: &Options) -> Route {
+/// An application whose clients are served by workers, with its options.
+type Engine = (LinkApp, Arc<EngineOptions>);
+
+/// The application of a request's path. `None`: the path isn't one of its clients.
+fn engine_of(path: &str, options: &Options) -> Option<Engine> {
+    options.link.as_ref()?.apps.find(path)
+}
+
+fn find(path: &str, engine: Option<&Engine>, options: &Options) -> Route {
     // The path isn't below `Options::base_path`.
     if path.is_empty() {
         return Route::Unknown;
@@ -93,8 +102,12 @@ fn find(path: &str, options: &Options) -> Route {
     if let Some(file) = options.files.iter().position(|file| file.path == path) {
         return Route::File(file);
     }
-    if let Some(app) = options.link.as_ref().and_then(|link| link.find(path)) {
-        return Route::Engine(Endpoint::Link(app));
+    if let Some((app, of_app)) = engine {
+        let http = options.link.as_ref().and_then(|link| link.http.as_ref());
+        if http.is_some_and(|(serving, _)| serving == app) && of_app.has_script(path) {
+            return Route::Unknown;
+        }
+        return Route::Engine(Endpoint::Link(*app));
     }
     let with_key = |rest: &str, then: fn(Key) -> Route| match key_of_path(rest, &options.keys) {
         Ok(key) => then(key),
@@ -127,6 +140,7 @@ impl Http {
         &mut self,
         cx: &'a mut HttpContext<'_>,
         request: &'a Request<'a>,
+        engine: Option<&'a Engine>,
         out: &'a mut Vec<u8>,
     ) -> (RequestContext<'a>, &'a mut Slot, &'a mut Clients) {
         let proxies = &cx.ex.options().proxies;
@@ -141,6 +155,7 @@ impl Http {
             ),
             ex: cx.ex,
             request,
+            engine: engine.map(|(_, options)| options),
             out,
             conn: cx.conn,
             session: cx.session,
@@ -178,8 +193,9 @@ impl Http {
         out: &mut Vec<u8>,
     ) -> Outcome {
         let before = out.len();
-        let (mut context, _, clients) = self.request_context(cx, request, out);
-        let outlives_drain = find(request.path(), context.ex.options()).outlives_drain();
+        let engine = engine_of(request.path(), cx.ex.options());
+        let (mut context, _, clients) = self.request_context(cx, request, engine.as_ref(), out);
+        let outlives_drain = find(request.path(), engine.as_ref(), context.ex.options()).outlives_drain();
         context.options.keep_alive &= !context.ex.is_draining() || outlives_drain;
         let outcome = answered.resume(&mut context, clients);
         self.after_request(cx, request, &outcome, &out[before..]);
@@ -197,7 +213,8 @@ impl Http {
             self.log(cx, request, outcome, response);
         }
         // A request that has been answered no longer counts.
-        if matches!(outcome, Outcome::Answered { .. } | Outcome::Rest | Outcome::Move(_) | Outcome::Relay(_))
+        if matches!(outcome, Outcome::Answered { .. } | Outcome::Rest | Outcome::Move(_))
+            || matches!(outcome, Outcome::Relay(_) | Outcome::Forward(_))
         {
             self.release_slot(cx);
         }
@@ -237,13 +254,14 @@ impl Http {
 
     fn route_to(&mut self, cx: &mut HttpContext<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
         let placement = self.placement;
-        let (mut cx, slot, clients) = self.request_context(cx, request, out);
+        let engine = engine_of(request.path(), cx.ex.options());
+        let (mut cx, slot, clients) = self.request_context(cx, request, engine.as_ref(), out);
         let cx = &mut cx;
         if let Placement::Refused(reached) = placement {
             return cx.refuse_limit(reached);
         }
         // `/` is the usual path of plain WebSocket servers, so a WebSocket there is one of the application.
-        let target = match find(request.path(), cx.ex.options()) {
+        let target = match find(request.path(), engine.as_ref(), cx.ex.options()) {
             Route::Static(_) | Route::Unknown if cx.is_upgrade() && request.path() == "/" => {
                 Route::Socket(None)
             }
@@ -314,8 +332,9 @@ impl Http {
     ) -> Outcome {
         let settings = cx.ex.settings.clone();
         let before = out.len();
-        let (mut context, _, clients) = self.request_context(cx, request, out);
-        let outcome = match (answered, find(request.path(), &settings.options)) {
+        let engine = engine_of(request.path(), &settings.options);
+        let (mut context, _, clients) = self.request_context(cx, request, engine.as_ref(), out);
+        let outcome = match (answered, find(request.path(), engine.as_ref(), &settings.options)) {
             (Some(answered), _) => answered.resume(&mut context, clients),
             (None, Route::Of(protocol, _)) => protocol.handle_body(&mut context, clients, buffered),
             (None, Route::Events(key)) => sse::handle_body(&mut context, key, buffered),
@@ -365,12 +384,16 @@ fn refuse(cx: &mut RequestContext<'_>, target: &Route) -> Option<Outcome> {
     if !matches!(target, Route::Health | Route::Ready) && !options.hosts.allow(cx.authority) {
         return Some(cx.refuse_last(421, &[], "this server has another name ([server] hosts)"));
     }
-    if target.connects()
-        && !options.origins.allow(origin::of_page(request), cx.authority, cx.client.is_secure)
-    {
+    let page = origin::of_page(request);
+    let cors = cx.engine.and_then(|engine| engine.cors.as_ref());
+    let is_of_app = cors.zip(page).is_some_and(|(cors, page)| cors.allows(page));
+    if target.connects() && !is_of_app && !options.origins.allow(page, cx.authority, cx.client.is_secure) {
         return Some(refuse_origin(cx));
     }
+    let is_forwarded =
+        matches!(target, Route::Unknown) && options.link.as_ref().is_some_and(|link| link.http.is_some());
     if !target.takes_body()
+        && !is_forwarded
         && matches!(request.body(), BodyKind::Length(bytes) if bytes > options.limits.body_bytes_max as u64)
     {
         return Some(cx.refuse_last(413, &[], "the body is too large (limits.body_bytes_max)"));
@@ -424,7 +447,7 @@ fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
     cx.refuse(403, &extra, "this origin may not connect ([origins] allow)")
 }
 
-/// Answers a request for a path that isn't the server's own, with the application's page if there is one.
+/// Answers a request for a path that isn't the server's own: by a worker's HTTP server, or with the application's page if there is one.
 fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
     let request = cx.request;
     let base = cx.ex.options().base_path.clone();
@@ -435,6 +458,17 @@ fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
             &[],
             &format!("all paths of this server begin with {base}/ ([server] base_path)"),
         );
+    }
+    // These methods are for proxies, and a worker's server isn't one.
+    let is_for_proxies = matches!(request.method(), "CONNECT" | "TRACE");
+    if !is_for_proxies && cx.ex.options().link.as_ref().is_some_and(|link| link.http.is_some()) {
+        if let Some(outcome) = cx.unavailable_while_draining(&[]) {
+            return outcome;
+        }
+        if cx.stays {
+            return cx.unavailable("1", &[], "too many requests are passed on to workers; try again");
+        }
+        return Outcome::Forward(ForwardedClient { ip: cx.client.ip, is_secure: cx.client.is_secure });
     }
     if cx.is_upgrade() {
         cx.options.keep_alive = false;

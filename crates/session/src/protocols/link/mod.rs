@@ -27,8 +27,8 @@ use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::ports::{
-    Denial, Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages, LinkQueued,
-    LinkRefusal, LinkReport, LinkSession,
+    Denial, EngineOptions, Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages,
+    LinkQueued, LinkRefusal, LinkReport, LinkSession,
 };
 use std::sync::Arc;
 use stentor_wire::engineio::Data;
@@ -96,6 +96,8 @@ pub(crate) struct Link {
     pub(crate) answer: Answer,
     /// The client's identity, until the session in the hub has it.
     pub(crate) identity: Option<Arc<Identity>>,
+    /// The options of the application.
+    pub(crate) engine: Arc<EngineOptions>,
     pub(crate) upgraded: bool,
     /// Headers of all responses.
     pub(crate) headers: Arc<LinkHeaders>,
@@ -109,7 +111,7 @@ impl Link {
         app: LinkApp,
         conn: ConnId,
         identity: Option<Arc<Identity>>,
-        queued: LinkQueued,
+        (queued, engine): (LinkQueued, Arc<EngineOptions>),
     ) -> Self {
         Self {
             session,
@@ -119,6 +121,7 @@ impl Link {
             owner: 0,
             answer: Answer::Asked(conn),
             identity,
+            engine,
             upgraded: false,
             headers: Arc::default(),
             input: Input::default(),
@@ -172,7 +175,12 @@ impl Link {
     ) -> Flow {
         self.input.waits = None;
         let limits = (ex.options().limits.message_bytes_max, ex.options().engine.attachments_max);
-        match self.input.unit.push(data, limits) {
+        let bytes = match data {
+            Data::Text(text) => text.len(),
+            Data::Binary(bytes) => bytes.len(),
+        };
+        let is_too_large = self.engine.message_bytes_max.is_some_and(|max| bytes > max);
+        match if is_too_large { Err(unit::TooLarge) } else { self.input.unit.push(data, limits) } {
             Ok(None) => {
                 // As for a fragmented WebSocket message, the timeout starts with the first part.
                 let message_timeout = ex.options().limits.message_timeout;

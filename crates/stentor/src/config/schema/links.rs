@@ -24,8 +24,8 @@ section! {
     [links] Link => (link) {
         /// Name by which workers choose the application: 1 to 64 of `a-z 0-9 - _`.
         app: String, [restart];
-        /// Path of the application's clients. It begins and ends with `/`. The longest matching path applies, before those of
-        /// `[socketio]`.
+        /// Path of the application's clients, whatever path its workers have. It begins and ends with `/`. The longest matching path
+        /// applies, before those of `[socketio]`. Empty: the option `path` of the workers' `Server`, which is `/socket.io/` by default.
         path: String, [restart];
         /// Token that workers send, at least 16 bytes. They may send `server.admin_token` instead. `${NAME}` is replaced by the environment
         /// variable of that name, `${file:/path}` by the content of a file. Empty: `server.admin_token` only, if there is one.
@@ -49,6 +49,12 @@ section! {
         total_queue_bytes_max: Bytes => link.application.total_queue_bytes, in Bytes(0)..=Bytes::mib(65_536), [restart];
         /// Bytes that a worker may leave unacknowledged before clients' messages wait (`stentor_link_unacknowledged_bytes`).
         window_bytes: Bytes => link.application.link.window_bytes, in Bytes::kib(1)..=Bytes::mib(4), [restart];
+        /// Whether requests for paths that aren't the server's go to the HTTP servers of the workers, so that an application has one address.
+        /// At most one `[[links]]` may have it.
+        http: bool, [restart];
+        /// Connections whose request is passed on to a worker's HTTP server (`stentor_link_http_connections`). Further requests are answered
+        /// with 503 (`stentor_link_http_connections_refused_total`). A client address has at most a quarter of them.
+        http_connections_max: usize, in 1..=1_000_000, [restart];
         /// The fate of messages that a crashed worker hasn't acknowledged, if the worker chooses none itself.
         on_crash: OnCrash => link.application.on_crash, [restart];
     }

@@ -417,6 +417,8 @@ HOOK | timeout = "5s"
   4: app in [[links]]: link number 1 has the same app
   4: path in [[links]]: link number 1 has the same path
   5: token in [[links]]: expected at least 16 bytes; `openssl rand -hex 32` generates some
+[[links]] | app = "a" | http = true | [[links]] | app = "b" | path = "/b/" | http = true
+  7: http in [[links]]: link number 1 has it already
 [[links]] | app = "a" | on_crash = "retry"
   3: on_crash in [[links]]: expected "disconnect" or "redeliver" or "drop", found "retry"
 [[links]] | app = "a" | token = "${KEY}" | $KEY=0123456789abcdef | [[links]] | app = "b" | path = "/b/" | grace = "1min"

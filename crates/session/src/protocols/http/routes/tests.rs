@@ -8,7 +8,7 @@ fn routes() {
     fn check(path: &str, expect: &str) {
         let page = StaticRoute { path: "/".into(), content_type: "text/html".into(), body: [].into() };
         let options = Options { routes: vec![page], ..Options::default() };
-        let got = match find(path, &options) {
+        let got = match find(path, None, &options) {
             Route::Health => "health".to_owned(),
             Route::Ready => "ready".to_owned(),
             Route::Static(n) => format!("page {n}"),

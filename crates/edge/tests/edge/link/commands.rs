@@ -1,0 +1,114 @@
+//! Commands of the backend for the sockets of an application.
+
+use super::{APP, Stage, names, send};
+use crate::harness::{Way, answer};
+use bytes::Bytes;
+use std::time::Duration;
+use stentor_hub::{Data, Rooms};
+use stentor_ports::fake::LinkCall;
+use stentor_ports::{
+    Command, Concerned, Done, LinkAcceptance, LinkChange, LinkEntry, LinkParser, LinkSession, LinkSocket,
+    RoomsQuery, SessionList, Target,
+};
+use stentor_wire::engineio::Version;
+
+impl Stage {
+    fn command<T: Send + 'static>(&self, target: Target, command: impl FnOnce(Done<T>) -> Command) -> T {
+        answer(|done| self.server.plane().command_link(APP, target, command(done))).unwrap()
+    }
+
+    /// The sessions that the link is notified of, and the change.
+    fn selected(&self, count: usize) -> (Vec<LinkSession>, LinkChange) {
+        let (mut sessions, mut change) = (Vec::new(), None);
+        while sessions.len() < count {
+            let selected = self.call("changed sockets", |call| match call {
+                LinkCall::ReportSelected(selected) => Some(selected.clone()),
+                _ => None,
+            });
+            assert_eq!((selected.link, &*selected.namespace), (0, "/"));
+            sessions.extend(selected.sessions);
+            change = Some(selected.select.change);
+        }
+        sessions.sort_unstable();
+        (sessions, change.unwrap())
+    }
+}
+
+fn all() -> Target {
+    Target::of("/").unwrap().everybody()
+}
+
+fn room(name: &str) -> Target {
+    Target::of("/").unwrap().room(name).unwrap()
+}
+
+fn emit(done: Done<Concerned>) -> Command {
+    Command::Emit { event: Some("e".into()), data: Data::Json("[1]".into()), volatile: false, done }
+}
+
+#[test]
+fn commands_act_on_the_sockets_of_an_application() {
+    for cores in [1, 3] {
+        let stage = Stage::new(cores);
+        let (mut a, first) = stage.socket(Way::Polling, "a", &["r", "x"]);
+        let (mut b, second) = stage.socket(Way::Socket, "b", &["r"]);
+        assert_eq!(stage.command(room("r").except_room("x").unwrap(), emit), Concerned::sessions(1));
+        b.expect("42[\"e\",[1]]");
+        assert_eq!(stage.command(room("a"), emit), Concerned::sessions(1), "an id is a room");
+        a.expect("42[\"e\",[1]]");
+        assert_eq!(stage.command(Target::of("/other").unwrap().everybody(), emit), Concerned::default());
+        assert_eq!(stage.command(Target::of("/").unwrap(), emit), Concerned::default());
+
+        let join = |done| Command::Join { rooms: Rooms::new("/", ["new"]).unwrap(), done };
+        assert_eq!(stage.command(all(), join), Concerned::sessions(2));
+        let mut both = vec![first, second];
+        both.sort_unstable();
+        assert_eq!(stage.selected(2), (both, LinkChange::Join));
+        let leave = |done| Command::Leave { rooms: Rooms::new("/", ["new"]).unwrap(), done };
+        assert_eq!(stage.command(room("x"), leave), Concerned::sessions(1));
+        assert_eq!(stage.selected(1), (vec![first], LinkChange::Leave));
+
+        let list: SessionList = stage.command(all(), |done| Command::Sessions { limit: 10, done });
+        let mut found: Vec<_> = list.sessions.into_iter().map(|info| (info.id, info.rooms)).collect();
+        found.sort();
+        let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(found, [("a".into(), of(&["a", "r", "x"])), ("b".into(), of(&["b", "new", "r"]))]);
+        let list: SessionList = stage.command(all(), |done| Command::Sessions { limit: 1, done });
+        assert_eq!((list.count, list.sessions.len()), (2, 1));
+        let rooms = |prefix: &str, after: &str, limit| {
+            let (prefix, after) = (prefix.into(), after.into());
+            let query = RoomsQuery { namespace: "/".into(), prefix, after, limit };
+            let list = answer(|done| stage.server.plane().list_link_rooms(APP, query, done)).unwrap();
+            (list.rooms, list.truncated)
+        };
+        let named =
+            |rooms: &[(&str, usize)]| rooms.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        assert_eq!(rooms("", "b", 2), (named(&[("new", 1), ("r", 2)]), true));
+        assert_eq!(rooms("r", "", 5), (named(&[("r", 2)]), false));
+
+        let close = |done| Command::Disconnect { close: true, done };
+        assert_eq!(stage.command(room("r"), close), Concerned::sessions(2));
+        assert_eq!(stage.selected(2).1, LinkChange::Disconnect { closes: true });
+        assert_eq!(stage.command(all(), emit), Concerned::default(), "the workers end the sockets");
+    }
+}
+
+#[test]
+fn events_of_the_backend_do_not_reach_clients_of_a_custom_parser() {
+    let stage = Stage::new(1);
+    let acceptance = LinkAcceptance { parser: LinkParser::Opaque, ..LinkAcceptance::default() };
+    let (mut io, session) = stage.open_for(super::WORKER, Version::V4, Way::Socket, acceptance);
+    let socket = LinkSocket { namespace: "/".into(), id: "a".into(), rooms: names(&["a"]) };
+    stage.entries([LinkEntry::Add { session, socket: Box::new(socket) }]);
+    assert_eq!(stage.command(all(), emit), Concerned::default());
+    let call = |done| Command::Call {
+        event: "e".into(),
+        data: Data::Arguments { json: Bytes::new(), attachments: [].into() },
+        timeout: Duration::from_secs(1),
+        answered: std::sync::Arc::new(|_| ()),
+        done,
+    };
+    assert_eq!(stage.command(all(), call), Concerned::default());
+    stage.entries([send(session, &["own"])]);
+    io.expect("4own");
+}
