@@ -82,7 +82,7 @@ PARTS = [
      'files': ['tests/package/server-packages.test.mjs']},
     {'name': 'kubernetes', 'suites': ['all'], 'after': ['setup-all'], 'files': ['tests/package/kubernetes.test.mjs']},
     {'name': 'clients-all', 'suites': ['all'], 'after': ['build-all', 'build-lab', 'setup-all'],
-     'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'apache2', 'haproxy', 'prometheus', 'php', 'ls /usr/sbin/php-fpm*', 'firefox|firefox-esr', 'mvn', 'javac',
+     'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'apache2', 'haproxy', 'caddy', 'lighttpd', 'varnishd', 'prometheus', 'php', 'ls /usr/sbin/php-fpm*', 'firefox|firefox-esr', 'mvn', 'javac',
                'go', 'python3', 'openssl'],
      'files': ['tests/clients/all/*.test.mjs']},
 ]

@@ -1,4 +1,4 @@
-// nginx and HAProxy in front of a server, with the files of docs/deploy: addresses, ports and certificates replaced.
+// Proxies in front of a server, with the files of docs/deploy: addresses, ports and certificates replaced.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,10 +13,10 @@ export const deploy = path.join(root, 'docs/deploy');
 
 // Debian puts them where only root's PATH leads.
 const program = (name) => [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/local/sbin'].map((folder) => path.join(folder, name)).find(existsSync);
-const programs = { nginx: program('nginx'), haproxy: program('haproxy') };
+const programs = Object.fromEntries(['nginx', 'haproxy', 'apache2', 'caddy', 'lighttpd', 'varnishd'].map((name) => [name, program(name)]));
 
 /** Why a proxy's tests can't run, or false. */
-export const missing = (name) => !programs[name] && `${name} isn't installed`;
+export const missing = (name) => name in programs && !programs[name] && `${name} isn't installed`;
 
 /** The text with each change made; one that changes nothing is a mistake. */
 function changed(text, changes) {
@@ -75,7 +75,8 @@ function certificates(folder) {
 
 /** Runs a proxy until the tests end, once its ports accept connections. */
 async function start(t, name, args, folder, ports) {
-  const child = spawn(programs[name], args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const env = { ...process.env, HOME: folder, XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder };
+  const child = spawn(programs[name], args, { stdio: ['ignore', 'pipe', 'pipe'], env });
   let said = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (said += chunk));
   let ended = false;
@@ -143,4 +144,98 @@ export async function haproxy(t, server, { changes = [] } = {}) {
   ]);
   writeFileSync(path.join(folder, 'haproxy.cfg'), config);
   return { ...await start(t, 'haproxy', ['-db', '-f', path.join(folder, 'haproxy.cfg')], folder, ports), certificate: files.certificate };
+}
+
+/** Starts a proxy with a file of docs/deploy, without TLS. `changes` gives the changes for the test, and `command` the proxy's arguments for the changed file. */
+async function plain(t, name, file, { changes, command }) {
+  const folder = mkdtempSync(path.join(tmpdir(), `stentor-${name}-`));
+  const [port] = await freePorts(1);
+  const own = path.join(folder, file);
+  writeFileSync(own, changed(readFileSync(path.join(deploy, file), 'utf8'), changes({ port })));
+  return start(t, name, command({ port, folder, own }), folder, [port]);
+}
+
+/** Apache in front of a server. */
+export function apache2(t, server, { changes = [] } = {}) {
+  const modules = ['mpm_event', 'authz_core', 'proxy', 'proxy_http', 'headers', 'env', 'setenvif'];
+  return plain(t, 'apache2', 'apache.conf', {
+    changes: ({ port }) => [['*:80', `127.0.0.1:${port}`], ['127.0.0.1:8000', server.http.replace('http://', '')], ...changes],
+    command: ({ port, folder, own }) => {
+      const main = path.join(folder, 'apache2.conf');
+      writeFileSync(main, `
+        ServerName localhost
+        ServerRoot ${folder}
+        DefaultRuntimeDir ${folder}
+        PidFile ${folder}/pid
+        ErrorLog ${folder}/error.log
+        Listen 127.0.0.1:${port}
+        ${process.getuid() === 0 ? 'User nobody\nGroup nogroup' : ''}
+        ${modules.map((module) => `LoadModule ${module}_module /usr/lib/apache2/modules/mod_${module}.so`).join('\n')}
+        Include ${own}`);
+      return ['-DFOREGROUND', '-f', main];
+    },
+  });
+}
+
+/** Caddy in front of a server. */
+export function caddy(t, server, { changes = [] } = {}) {
+  return plain(t, 'caddy', 'Caddyfile', {
+    changes: ({ port }) => [['example.com {', `{\n\tadmin off\n\tgrace_period 100ms\n}\nhttp://127.0.0.1:${port} {`], ['127.0.0.1:8000', server.http.replace('http://', '')], ...changes],
+    command: ({ own }) => ['run', '--adapter', 'caddyfile', '--config', own],
+  });
+}
+
+/** lighttpd in front of a server. */
+export function lighttpd(t, server, { changes = [] } = {}) {
+  return plain(t, 'lighttpd', 'lighttpd.conf', {
+    changes: ({ port }) => [
+      ['server.modules += (', `server.bind = "127.0.0.1"\nserver.port = ${port}\nserver.document-root = "/"\nserver.modules += (`],
+      ['"port" => 8000', `"port" => ${new URL(server.http).port}`],
+      ...changes,
+    ],
+    command: ({ own }) => ['-D', '-f', own],
+  });
+}
+
+/** Varnish in front of a server. */
+export function varnishd(t, server, { changes = [] } = {}) {
+  return plain(t, 'varnishd', 'varnish.vcl', {
+    changes: () => [['"8000"', `"${new URL(server.http).port}"`], ...changes],
+    command: ({ port, folder, own }) => ['-F', '-j', 'none', '-n', path.join(folder, 'varnish'), '-s', 'malloc,10m', '-p', 'pipe_timeout=75', '-a', `127.0.0.1:${port}`, '-f', own],
+  });
+}
+
+/** A changed file of docs/deploy in a folder of its own, for a server of this process: { folder, own, port }. */
+async function copied(t, server, file) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-dev-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const [port] = await freePorts(1);
+  const own = path.join(folder, file);
+  writeFileSync(own, changed(readFileSync(path.join(deploy, file), 'utf8'), [['127.0.0.1:8000', server.http.replace('http://', '')]]));
+  return { folder, own, port };
+}
+
+const addresses = (port) => ({ http: `http://127.0.0.1:${port}`, ws: `ws://127.0.0.1:${port}` });
+
+/** Vite in front of a server. */
+export async function vite(t, server) {
+  const { folder, own, port } = await copied(t, server, 'vite.config.js');
+  const { createServer } = await import('vite');
+  const running = await createServer({ configFile: own, root: folder, cacheDir: folder, logLevel: 'silent', server: { host: '127.0.0.1', port, strictPort: true } });
+  await running.listen();
+  t.after(() => running.close());
+  return addresses(port);
+}
+
+/** webpack-dev-server in front of a server. */
+export async function webpack(t, server) {
+  const { folder, own, port } = await copied(t, server, 'webpack.config.cjs');
+  const [{ default: compiler }, { default: DevServer }, { default: { devServer } }] = await Promise.all([import('webpack'), import('webpack-dev-server'), import(own)]);
+  writeFileSync(path.join(folder, 'index.js'), '');
+  const compiled = compiler({ mode: 'development', context: folder, entry: './index.js', output: { path: folder }, infrastructureLogging: { level: 'none' }, stats: 'none' });
+  // The clients of the tests are no pages.
+  const running = new DevServer({ ...devServer, allowedHosts: 'all', host: '127.0.0.1', port, open: false }, compiled);
+  await running.start();
+  t.after(() => running.stop());
+  return addresses(port);
 }

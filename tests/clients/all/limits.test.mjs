@@ -11,7 +11,7 @@ import { haproxy, missing, nginx } from '../proxies.mjs';
 const trusted = '[proxies]\ntrusted = ["127.0.0.1"]\n[address_limits]\nconnections_max = 2\n';
 const required = `${trusted}[server]\nproxy_protocol = "required"\n`;
 const sends = (header) => ({ changes: [[' check\n', ` check check-send-proxy ${header}\n`]] });
-const tcp = [['mode http', 'mode tcp'], ['http-reuse always', ''], ['option forwardfor', ''], ['    http-request set-header X-Forwarded-Proto https if { ssl_fc }\n', ''], ['    http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n', '']];
+const tcp = [['mode http', 'mode tcp'], ['http-reuse always', ''], ['option forwardfor', ''], ['    http-request set-header X-Forwarded-Host %[req.hdr(host)]\n', ''], ['    http-request set-header X-Forwarded-Proto https if { ssl_fc }\n', ''], ['    http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n', '']];
 const behind = [
   ['HAProxy: docs/deploy/haproxy.cfg', haproxy, {}, trusted],
   ['HAProxy: Forwarded', haproxy, { changes: [['default_backend', 'http-request set-header Forwarded for=%[src]\n    default_backend']] }, trusted.replace('[proxies]\n', '[proxies]\nheader = "forwarded"\n')],
