@@ -32,10 +32,14 @@
 //! that was never fetched isn't kept.
 
 mod lane;
+mod lost;
+mod measured;
 mod outage;
 mod outcome;
 mod queues;
+mod rate;
 mod results;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -50,8 +54,8 @@ use crate::fair::Owner;
 use crate::options::{DURATION_MAX, FeedsOptions, UpstreamOptions};
 use crate::route::Routes;
 use fastrand::Rng;
-use lane::FetchKind;
 use queues::{QueueState, Queues};
+use slots::FetchKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -338,13 +342,14 @@ impl Scheduler {
         let entry = self.entries.get_mut(&key)?;
         self.queues.detach(&key, entry);
         if let Some(due) = entry.due.take() {
-            let (late, lane) = (now.saturating_duration_since(due), self.queues.lane_mut(entry.upstream));
+            let late = now.saturating_duration_since(due);
+            let measured = &mut self.queues.lane_mut(entry.upstream).measured;
             match FetchKind::of(entry) {
                 FetchKind::Refresh => {
                     let interval = entry.fetched.take().map(|before| now.saturating_duration_since(before));
-                    lane.record_refresh(late, interval);
+                    measured.record_refresh(late, interval);
                 }
-                FetchKind::First => lane.record_first(late),
+                FetchKind::First => measured.record_first(late),
                 FetchKind::Lost => {}
             }
         }
@@ -358,7 +363,7 @@ impl Scheduler {
     /// memory.
     pub fn record_body(&mut self, key: &Key, bytes: usize, waited: Duration) {
         if let Some(entry) = self.entries.get(key) {
-            self.queues.lane_mut(entry.upstream).record_body(bytes, waited);
+            self.queues.lane_mut(entry.upstream).measured.record_body(bytes, waited);
         }
     }
 

@@ -18,7 +18,9 @@
 //! least one fetch. All lanes may use the rest, but only half of it for first fetches. Therefore an upstream
 //! that hangs delays no other.
 
-use super::lane::{AllLanes, FetchKind, Lane, Room, first_fetches_max};
+use super::lane::Lane;
+use super::measured::AllLanes;
+use super::slots::{FetchKind, Room, Slots, first_fetches_max};
 use super::{Entry, LaneStats, Stats};
 use crate::fair::Owner;
 use crate::options::UpstreamOptions;
@@ -53,10 +55,6 @@ pub(super) struct Queues {
     lane: usize,
     tickets: u64,
     fetches_max: usize,
-    /// Number of fetches in flight, plus those that lanes may still begin within their shares.
-    reserved: usize,
-    first_in_flight: usize,
-    documents: usize,
     /// Number of never-fetched keys for which each session waits.
     cold: BTreeMap<Owner, usize>,
     stats: Stats,
@@ -78,9 +76,8 @@ impl Queues {
         self.fetches_max = fetches_max;
         let share = share(fetches_max, self.lanes.len());
         for lane in &mut self.lanes {
-            lane.share = share.min(lane.concurrency_max);
+            lane.slots.set_share(share);
         }
-        self.reserved = self.lanes.iter().map(|lane| lane.in_flight.max(lane.share)).sum();
     }
 
     /// Takes the numbers, rates and pauses from the queues before a reload. `place` returns the previous
@@ -100,12 +97,7 @@ impl Queues {
         let lane = &mut self.lanes[entry.upstream];
         match entry.queue_state {
             QueueState::InFlight { kind, .. } => {
-                self.reserved += usize::from(lane.in_flight >= lane.share);
-                lane.in_flight += 1;
-                let first = usize::from(kind != FetchKind::Refresh);
-                lane.first_in_flight += first;
-                self.first_in_flight += first;
-                lane.lost_in_flight += usize::from(kind == FetchKind::Lost);
+                lane.slots.count(kind, |sum, n| *sum += n);
                 return;
             }
             QueueState::Ready { kind, ticket } if entry.is_active() => {
@@ -132,14 +124,7 @@ impl Queues {
         self.count(entry, |sum, n| *sum -= n);
         let lane = &mut self.lanes[entry.upstream];
         match entry.queue_state {
-            QueueState::InFlight { kind, .. } => {
-                lane.in_flight -= 1;
-                self.reserved -= usize::from(lane.in_flight >= lane.share);
-                let first = usize::from(kind != FetchKind::Refresh);
-                lane.first_in_flight -= first;
-                self.first_in_flight -= first;
-                lane.lost_in_flight -= usize::from(kind == FetchKind::Lost);
-            }
+            QueueState::InFlight { kind, .. } => lane.slots.count(kind, |sum, n| *sum -= n),
             QueueState::Ready { kind, ticket } => lane.remove(kind, ticket, entry.owner),
             QueueState::Parked => {
                 if let Some(due) = entry.due {
@@ -170,10 +155,8 @@ impl Queues {
             Some(FeedState::NotFound) => &mut stats.not_found,
         };
         change(state, 1);
-        let documents = usize::from(entry.kept.is_some());
-        change(&mut self.documents, documents);
         let lane = &mut self.lanes[entry.upstream];
-        change(&mut lane.documents, documents);
+        change(&mut lane.slots.documents, usize::from(entry.kept.is_some()));
         change(&mut lane.polled, usize::from(entry.is_polled()));
         if entry.is_cold() {
             let cold = self.cold.entry(entry.owner).or_default();
@@ -245,9 +228,11 @@ impl Queues {
 
     /// Returns which fetches lanes may begin beyond their shares.
     fn room(&self) -> Room {
+        let sum = |of: fn(&Slots) -> usize| self.lanes.iter().map(|lane| of(&lane.slots)).sum::<usize>();
+        let firsts_max = first_fetches_max(self.fetches_max, sum(|slots| slots.documents));
         Room {
-            any: self.reserved < self.fetches_max,
-            first: self.first_in_flight < first_fetches_max(self.fetches_max, self.documents),
+            any: sum(Slots::reserved) < self.fetches_max,
+            first: sum(|slots| slots.first_in_flight) < firsts_max,
         }
     }
 

@@ -86,7 +86,7 @@ impl Scheduler {
 
     /// Counts requests for followed redirects towards `requests_per_second_max`.
     pub fn record_redirects(&mut self, now: Instant, upstream: usize, redirects: u32) {
-        self.queues.lane_mut(upstream).record_redirects(now, redirects);
+        self.queues.lane_mut(upstream).rate.record_requests(now, redirects);
     }
 
     /// Handles the outcome of a fetch. Ignores it if no fetch of the key is in flight.
@@ -94,7 +94,8 @@ impl Scheduler {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let QueueState::InFlight { started, .. } = entry.queue_state else { return };
         self.queues.detach(key, entry);
-        self.queues.lane_mut(entry.upstream).record_fetch_time(now.saturating_duration_since(started));
+        let lane = self.queues.lane_mut(entry.upstream);
+        lane.measured.record_fetch_time(now.saturating_duration_since(started));
         entry.queue_state = QueueState::Parked;
         let over = entry.linger_end.is_some_and(|end| end <= now);
         self.queues.attach(key, entry);
@@ -173,7 +174,7 @@ impl Scheduler {
                 entry.not_before = retry_after;
                 let wait = later(now, backoff(&self.options, entry.failures, &mut self.random));
                 if pause {
-                    lane.pause(retry_after.map_or(wait, |at| at.max(wait)));
+                    lane.rate.pause(retry_after.map_or(wait, |at| at.max(wait)));
                 } else if let Some(until) = retry_after {
                     lane.outage.hold(until);
                 }
