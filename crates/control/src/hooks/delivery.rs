@@ -12,7 +12,7 @@
 //! An outage drops no notice. If the oldest notice fails alone, either the notice or the backend may be the
 //! cause. To find out, another notice or a page of a resync is sent right after it. If that succeeds, the
 //! oldest notice is set aside, so that the others needn't wait for it. A set-aside notice is sent again,
-//! alone, until it succeeds or has failed [`FAILURES_MAX`] times over [`SUSPICION_MIN`] while others
+//! alone, until it succeeds or has failed `FAILURES_MAX` times over `SUSPICION_MIN` while others
 //! succeeded.
 //!
 //! Invariants: notices are sent in order, except set-aside notices and the notices that were tried in place
@@ -21,24 +21,16 @@
 //! skipped for notices that were dropped because the queue was full. If the hook has a resync, pages of a
 //! [`Resync`] follow such a gap before any other notice.
 
+mod attempts;
+mod set_aside;
+
 use super::BATCH_BYTES_MAX;
 use super::failure::Cause;
-use super::resync::{Page, PageRequest, RETRY_INTERVAL, Resync};
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
-
-/// The pause after the first failed request. It doubles with each further failure.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-/// Maximum length of a pause.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Number of failures of the oldest notice alone before another notice is tried.
-const HEAD_FAILURES: u32 = 2;
-/// Number of failures, while others succeed, after which a set-aside notice is dropped.
-const FAILURES_MAX: u32 = 5;
-/// Minimum time between the first and the last of these [`FAILURES_MAX`] failures.
-const SUSPICION_MIN: Duration = Duration::from_mins(1);
-/// During an outage, the distance from the oldest notice to the notice that is tried grows by this factor.
-const OFFSET_GROWTH: usize = 4;
+use super::resync::{Page, PageRequest, Resync};
+use attempts::Attempts;
+use set_aside::SetAside;
+use std::collections::{HashSet, VecDeque};
+use std::time::Instant;
 
 /// Limits of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -87,18 +79,6 @@ pub(super) enum Next {
     MakePage(PageRequest),
 }
 
-/// A notice that failed while another one succeeded.
-struct SetAside {
-    notice: Waiting,
-    /// Later notices about the same subject.
-    followers: VecDeque<Waiting>,
-    failures: u32,
-    first_failed_at: Instant,
-    retry_at: Instant,
-    /// Value of [`Queue::successes`] at the last counted failure.
-    successes: u64,
-}
-
 /// Notices of the request in flight.
 #[derive(Clone, Copy)]
 enum InFlight {
@@ -116,12 +96,8 @@ enum InFlight {
 pub(super) struct Queue {
     limits: QueueLimits,
     waiting: VecDeque<Waiting>,
-    /// Notices that were set aside, by subject.
-    set_aside: HashMap<u64, SetAside>,
-    /// Subjects of the notices in `set_aside`, ordered by `retry_at`.
-    retries: VecDeque<u64>,
-    /// Number of successful requests.
-    successes: u64,
+    set_aside: SetAside,
+    attempts: Attempts,
     /// Number of held notices, including those that were set aside.
     held: usize,
     /// Size of the held notices' texts in bytes.
@@ -134,20 +110,6 @@ pub(super) struct Queue {
     /// `true` if the resync for the next gap has been started before the queue reached the gap.
     is_early: bool,
     in_flight: Option<InFlight>,
-    /// Number of notices in the next request.
-    batch: usize,
-    /// Number of failed requests in a row.
-    failures: u32,
-    /// Number of failures in a row of the oldest notice alone, without failures that only the backend can
-    /// cause.
-    head_failures: u32,
-    pause: Duration,
-    not_before: Option<Instant>,
-    /// `true` if the next request has another notice than the oldest. The distance between the two (`offset`) grows
-    /// with each attempt and returns to 1 at the end of the queue, so that several failing notices in a row don't
-    /// delay others for long.
-    tries_other: bool,
-    offset: usize,
     is_ending: bool,
 }
 
@@ -156,9 +118,8 @@ impl Queue {
         Self {
             limits,
             waiting: VecDeque::new(),
-            set_aside: HashMap::new(),
-            retries: VecDeque::new(),
-            successes: 0,
+            set_aside: SetAside::default(),
+            attempts: Attempts::new(limits.batch_max),
             held: 0,
             bytes: 0,
             last: 0,
@@ -166,13 +127,6 @@ impl Queue {
             resync: Resync::new(limits.has_resync, limits.batch_max),
             is_early: false,
             in_flight: None,
-            batch: limits.batch_max,
-            failures: 0,
-            head_failures: 0,
-            pause: PAUSE_MIN,
-            not_before: None,
-            tries_other: false,
-            offset: 1,
             is_ending: false,
         }
     }
@@ -207,7 +161,8 @@ impl Queue {
 
     /// Ends the queue because the node stops: the remaining notices are sent without pauses.
     pub(super) fn end(&mut self) {
-        (self.is_ending, self.not_before, self.tries_other) = (true, None, false);
+        self.is_ending = true;
+        self.attempts.end_pause();
     }
 
     /// Returns the step that is due now, if any.
@@ -224,24 +179,18 @@ impl Queue {
             let page = self.resync.page().map(|(number, page)| numbered(number, &page.text));
             return Some(Next::Send(page.into_iter().collect()));
         }
-        let is_due = |aside: &SetAside| aside.retry_at <= now || self.is_ending;
-        let may_retry = self.waiting.is_empty() || self.failures == 0 && !self.is_ending;
-        let due = self.next_retry().filter(|aside| may_retry && is_due(aside));
-        let due = due.map(|aside| aside.notice.subject);
-        let other = self.tries_other.then(|| self.other()).flatten();
-        let next = match (due, other, self.next_batch()) {
-            (Some(subject), ..) => InFlight::SetAside(subject),
-            (None, Some(index), _) => InFlight::Other(index),
+        let may_retry = self.waiting.is_empty() || self.attempts.failures == 0 && !self.is_ending;
+        let due = self.set_aside.next().filter(|(_, at)| may_retry && (*at <= now || self.is_ending));
+        let due = due.map(|(notice, _)| (notice.subject, notice.numbered()));
+        let other = self.attempts.tries_other.then(|| self.other()).flatten();
+        let (next, notices) = match (due, other, self.next_batch()) {
+            (Some((subject, notice)), ..) => (InFlight::SetAside(subject), vec![notice]),
+            (None, Some(index), _) => (InFlight::Other(index), self.numbered(index, 1)),
             (None, None, 0) => return None,
-            (None, None, count) => InFlight::Batch(count),
+            (None, None, count) => (InFlight::Batch(count), self.numbered(0, count)),
         };
         self.in_flight = Some(next);
-        Some(Next::Send(match next {
-            InFlight::Batch(count) => self.numbered(0, count),
-            InFlight::Other(index) => self.numbered(index, 1),
-            InFlight::SetAside(subject) => vec![self.set_aside[&subject].notice.numbered()],
-            InFlight::Page => Vec::new(),
-        }))
+        Some(Next::Send(notices))
     }
 
     /// Assigns numbers to notices. Returns their texts.
@@ -268,17 +217,13 @@ impl Queue {
     /// Returns the time for the next call of [`Self::poll_request`] after it has returned `None`, if no
     /// notice arrives before.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let retry = self.next_retry().map(|aside| aside.retry_at).into_iter();
-        self.not_before.filter(|at| now < *at).or_else(|| retry.chain(self.resync.due_at()).min())
-    }
-
-    fn next_retry(&self) -> Option<&SetAside> {
-        self.set_aside.get(self.retries.front()?)
+        let retry = self.set_aside.next().map(|(_, at)| at).into_iter();
+        self.attempts.paused_until(now).or_else(|| retry.chain(self.resync.due_at()).min())
     }
 
     /// Returns `true` during a pause after a failure, when no request may be sent.
     pub(super) fn is_paused(&self, now: Instant) -> bool {
-        self.not_before.is_some_and(|at| now < at)
+        self.attempts.paused_until(now).is_some()
     }
 
     /// While the oldest notice has the subject of a set-aside notice, moves it behind the set-aside one.
@@ -286,9 +231,9 @@ impl Queue {
         loop {
             self.skip_dropped(now);
             if let Some(first) = self.waiting.front()
-                && let Some(aside) = self.set_aside.get_mut(&first.subject)
+                && let Some(followers) = self.set_aside.followers(first.subject)
             {
-                aside.followers.extend(self.waiting.pop_front());
+                followers.extend(self.waiting.pop_front());
             } else {
                 return;
             }
@@ -307,18 +252,14 @@ impl Queue {
         }
     }
 
-    fn is_held(&self, notice: &Waiting) -> bool {
-        self.set_aside.contains_key(&notice.subject)
-    }
-
     /// Returns how many of the oldest notices the next request has.
     fn next_batch(&self) -> usize {
         let mut bytes = 0;
         let fits = |notice: &&Waiting| {
             bytes += notice.text.len();
-            bytes <= BATCH_BYTES_MAX && !self.is_held(notice) && notice.dropped_before == 0
+            bytes <= BATCH_BYTES_MAX && !self.set_aside.contains(notice.subject) && notice.dropped_before == 0
         };
-        let count = self.waiting.iter().take(self.batch).take_while(fits).count();
+        let count = self.waiting.iter().take(self.attempts.batch).take_while(fits).count();
         count.max(usize::from(!self.waiting.is_empty()))
     }
 
@@ -331,9 +272,9 @@ impl Queue {
         let is_reached =
             |(_, notice): &(usize, &Waiting)| !self.limits.has_resync || notice.dropped_before == 0;
         for (index, notice) in self.waiting.iter().enumerate().take_while(is_reached) {
-            if seen.insert(notice.subject) && index > 0 && !self.is_held(notice) {
+            if seen.insert(notice.subject) && index > 0 && !self.set_aside.contains(notice.subject) {
                 found = Some(index);
-                if index >= self.offset {
+                if index >= self.attempts.offset {
                     break;
                 }
             }
@@ -349,9 +290,8 @@ impl Queue {
                 for notice in self.waiting.drain(..count) {
                     (self.held, self.bytes) = (self.held - 1, self.bytes - notice.text.len());
                 }
-                self.batch = (2 * self.batch).min(self.limits.batch_max);
-                self.offset = 1;
-                self.succeed();
+                self.attempts.batch_succeeded();
+                self.set_aside.count_success();
             }
             (InFlight::Other(index), Ok(())) => {
                 if let Some(notice) = self.waiting.remove(index) {
@@ -365,7 +305,7 @@ impl Queue {
                 self.succeed();
             }
             (InFlight::Page, Ok(())) => {
-                if self.is_early && self.head_failures >= HEAD_FAILURES {
+                if self.is_early && self.attempts.suspects_oldest() {
                     self.set_oldest_aside(now);
                 }
                 self.succeed();
@@ -373,89 +313,58 @@ impl Queue {
             }
             (InFlight::Page, Err(cause)) => {
                 self.resync.fail(now, cause);
-                self.fail(now);
+                self.attempts.fail(now);
             }
             (InFlight::Batch(count), Err(cause)) => self.batch_failed(now, count, cause),
-            (InFlight::Other(_), Err(_)) => {
-                self.tries_other = false;
-                self.offset = if self.offset < self.waiting.len() { OFFSET_GROWTH * self.offset } else { 1 };
-                self.fail(now);
-            }
+            (InFlight::Other(_), Err(_)) => self.attempts.other_failed(now, self.waiting.len()),
             (InFlight::SetAside(subject), Err(cause)) => return self.set_aside_failed(now, subject, cause),
         }
         0
     }
 
     fn succeed(&mut self) {
-        (self.failures, self.head_failures, self.pause) = (0, 0, PAUSE_MIN);
-        (self.not_before, self.tries_other) = (None, false);
-        self.successes += 1;
-    }
-
-    fn fail(&mut self, now: Instant) {
-        self.pause = if self.failures == 0 { PAUSE_MIN } else { (2 * self.pause).min(PAUSE_MAX) };
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = Some(now + self.pause);
+        self.attempts.succeed();
+        self.set_aside.count_success();
     }
 
     fn batch_failed(&mut self, now: Instant, count: usize, cause: Cause) {
-        let may_be_head = count == 1 && !cause.concerns_all_requests();
-        self.head_failures = if may_be_head { self.head_failures.saturating_add(1) } else { 0 };
-        self.batch = if self.failures == 0 { (count / 2).max(1) } else { 1 };
-        self.tries_other = self.head_failures >= HEAD_FAILURES && self.other().is_some();
-        if self.tries_other {
-            self.failures = self.failures.saturating_add(1);
-        } else {
+        self.attempts.reduce_batch(count, cause);
+        if self.attempts.suspects_oldest() {
+            if self.other().is_some() {
+                return self.attempts.try_other();
+            }
             // A notice before a gap doesn't delay the resync. Another resync follows when the gap is reached.
             let has_gap = || self.dropped > 0 || self.waiting.iter().any(|notice| notice.dropped_before > 0);
-            if self.head_failures >= HEAD_FAILURES && !self.is_early && has_gap() {
+            if !self.is_early && has_gap() {
                 self.is_early = true;
                 self.resync.gap(now);
             }
-            self.fail(now);
         }
+        self.attempts.fail(now);
     }
 
     fn set_oldest_aside(&mut self, now: Instant) {
-        let Some(notice) = self.waiting.pop_front() else { return };
-        let subject = notice.subject;
-        self.retries.push_back(subject);
-        let aside = SetAside {
-            notice,
-            followers: VecDeque::new(),
-            failures: 1,
-            first_failed_at: now,
-            retry_at: now + RETRY_INTERVAL,
-            successes: self.successes,
-        };
-        self.set_aside.insert(subject, aside);
+        if let Some(notice) = self.waiting.pop_front() {
+            self.set_aside.insert(now, notice);
+        }
     }
 
     fn set_aside_failed(&mut self, now: Instant, subject: u64, cause: Cause) -> u64 {
-        let Some(aside) = self.set_aside.get_mut(&subject) else { return 0 };
-        aside.retry_at = now + RETRY_INTERVAL;
-        self.retries.rotate_left(1);
-        if cause.concerns_all_requests() {
-            self.fail(now);
-            return 0;
+        let concerns_all = cause.concerns_all_requests();
+        if self.set_aside.fail(now, subject, !concerns_all) {
+            self.release(subject);
+            self.resync.gap(now);
+            return 1;
         }
-        if aside.successes == self.successes {
-            return 0;
+        if concerns_all {
+            self.attempts.fail(now);
         }
-        (aside.failures, aside.successes) = (aside.failures + 1, self.successes);
-        let is_over = now.saturating_duration_since(aside.first_failed_at) >= SUSPICION_MIN;
-        if aside.failures < FAILURES_MAX || !is_over {
-            return 0;
-        }
-        self.release(subject);
-        self.resync.gap(now);
-        1
+        0
     }
 
     /// Removes a set-aside notice. Its followers return to the front of the queue.
     fn release(&mut self, subject: u64) {
-        let Some(SetAside { notice, followers, .. }) = self.set_aside.remove(&subject) else { return };
-        self.retries.retain(|other| *other != subject);
+        let Some((notice, followers)) = self.set_aside.remove(subject) else { return };
         (self.held, self.bytes) = (self.held - 1, self.bytes - notice.text.len());
         followers.into_iter().rev().for_each(|follower| self.waiting.push_front(follower));
     }

@@ -4,6 +4,7 @@ use super::*;
 use fastrand::Rng;
 use serde_json::{Value, from_slice, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 const LIMITS: QueueLimits =
     QueueLimits { waiting_max: 2_000, waiting_bytes_max: 100_000, batch_max: 100, has_resync: false };
