@@ -27,13 +27,15 @@
 //! [`Limits::requests_max`] batches are in flight, and one while the breaker is half open; a batch is within
 //! `batch_max` questions and, unless it has only one, within `batch_bytes_max`; a session's questions are
 //! sent in the order in which they came, unless they are asked again or the session becomes or stops being a
-//! suspect; every question in `waiting` is in `turns` or in `apart`; after `poll_batch(now)` returned `None`,
-//! `poll_timeout()` is later than `now`.
+//! suspect; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
+
+mod queues;
 
 use super::breaker::{Breaker, Outcome};
 use super::failure::Cause;
-use crate::fair::{FairQueue, Item, Owner};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use crate::fair::Owner;
+use queues::{Queues, Waiting};
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_ports::Ticket;
 
@@ -57,12 +59,6 @@ pub(super) struct Limits {
     pub(super) waiting_bytes_max: usize,
 }
 
-/// Maximum number of suspects. Above it, the oldest suspect is removed from the list.
-const SUSPECTS_MAX: usize = 64;
-
-/// When queues are compared, this many bytes count as much as one question.
-const QUEUE_BYTES: usize = 1_024;
-
 /// The client that asks a question.
 pub(super) trait Source {
     /// Returns a number for the client's session, or for its address while it has no session.
@@ -71,37 +67,6 @@ pub(super) trait Source {
     fn owner(&self) -> Owner;
     /// Returns the ticket of the question.
     fn ticket(&self) -> Ticket;
-}
-
-/// A question in a queue.
-#[derive(Clone, Copy)]
-struct Place {
-    id: u64,
-    len: usize,
-}
-
-impl Item for Place {
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-/// A waiting question. `A` is the asker.
-struct Waiting<A> {
-    id: u64,
-    asker: A,
-    text: Vec<u8>,
-    asked_at: Instant,
-    /// Number of the failed request, if the question is asked again.
-    again: Option<u64>,
-    /// `true` if the question is in `apart`.
-    is_apart: bool,
-}
-
-impl<A: Source> Waiting<A> {
-    fn place(&self) -> Place {
-        Place { id: self.id, len: 1 + self.text.len() / QUEUE_BYTES }
-    }
 }
 
 /// A request.
@@ -135,17 +100,7 @@ pub(super) type Answered<A, T> = (A, Result<T, Cause>);
 /// Batches questions; see the module's documentation.
 pub(super) struct Batcher<A> {
     limits: Limits,
-    /// Waiting questions by id, so the oldest is first.
-    waiting: BTreeMap<u64, Waiting<A>>,
-    by_ticket: HashMap<Ticket, u64>,
-    turns: FairQueue<Place>,
-    /// Waiting questions of suspects.
-    apart: FairQueue<Place>,
-    /// `true` if the next request takes questions of `apart`, if both `turns` and `apart` have questions.
-    is_turn_of_apart: bool,
-    /// The question that comes next, because the last request had no space for it.
-    next: Option<u64>,
-    waiting_bytes: usize,
+    queues: Queues<A>,
     /// Halves of failed requests. They are sent before other questions, but never occupy all slots for
     /// requests.
     halves: VecDeque<Vec<Waiting<A>>>,
@@ -156,8 +111,6 @@ pub(super) struct Batcher<A> {
     in_flight: HashMap<u64, InFlight<A>>,
     failed: Vec<(A, Cause)>,
     breaker: Breaker,
-    /// Clients whose last question has failed, oldest first.
-    suspects: VecDeque<u64>,
     last_id: u64,
     last_request: u64,
 }
@@ -166,20 +119,13 @@ impl<A: Source> Batcher<A> {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            waiting: BTreeMap::new(),
-            by_ticket: HashMap::new(),
-            turns: FairQueue::default(),
-            apart: FairQueue::default(),
-            is_turn_of_apart: false,
-            next: None,
-            waiting_bytes: 0,
+            queues: Queues::new(limits),
             halves: VecDeque::new(),
             halves_bytes: 0,
             again: HashMap::new(),
             in_flight: HashMap::new(),
             failed: Vec::new(),
             breaker: Breaker::default(),
-            suspects: VecDeque::new(),
             last_id: 0,
             last_request: 0,
         }
@@ -197,9 +143,8 @@ impl<A: Source> Batcher<A> {
         asker: A,
         write: impl FnOnce(u64) -> Vec<u8>,
     ) -> Result<bool, (A, Cause)> {
-        let is_refused = self.breaker.is_open(now)
-            || self.breaker.prefers_others(now) && self.suspects.contains(&asker.source());
-        if is_refused {
+        let is_apart = self.queues.is_suspect(&asker);
+        if self.breaker.is_open(now) || self.breaker.prefers_others(now) && is_apart {
             return Err((asker, Cause::BreakerOpen));
         }
         self.last_id += 1;
@@ -208,14 +153,13 @@ impl<A: Source> Batcher<A> {
         if text.len() > self.limits.waiting_bytes_max {
             return Err((asker, Cause::QueueFull));
         }
-        let is_apart = self.suspects.contains(&asker.source());
-        let is_first = self.waiting.is_empty();
-        self.insert(Waiting { id, asker, text, asked_at: now, again: None, is_apart });
+        let is_first = self.queues.first_asked_at().is_none();
+        self.queues.insert(Waiting { id, asker, text, asked_at: now, again: None, is_apart });
         let refused = self.failed.len();
-        if let Some(asker) = self.make_room(id) {
+        if let Some(asker) = self.queues.make_room(id, &mut self.failed) {
             return Err((asker, Cause::QueueFull));
         }
-        Ok(is_first || self.is_full() || self.failed.len() > refused)
+        Ok(is_first || self.queues.is_full() || self.failed.len() > refused)
     }
 
     /// Returns `true` if [`Self::take_failed`] has entries.
@@ -223,60 +167,10 @@ impl<A: Source> Batcher<A> {
         !self.failed.is_empty()
     }
 
-    fn queue(&mut self, is_apart: bool) -> &mut FairQueue<Place> {
-        if is_apart { &mut self.apart } else { &mut self.turns }
-    }
-
-    fn insert(&mut self, waiting: Waiting<A>) {
-        let id = waiting.id;
-        self.queue(waiting.is_apart).insert(waiting.asker.owner(), id, waiting.place());
-        self.waiting_bytes += waiting.text.len();
-        self.by_ticket.insert(waiting.asker.ticket(), id);
-        self.waiting.insert(id, waiting);
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Waiting<A>> {
-        let waiting = self.waiting.remove(&id)?;
-        self.queue(waiting.is_apart).remove(waiting.asker.owner(), id);
-        self.waiting_bytes -= waiting.text.len();
-        self.by_ticket.remove(&waiting.asker.ticket());
-        self.next.take_if(|next| *next == id);
-        Some(waiting)
-    }
-
-    /// Refuses the last questions of the longest queues until there is space for the question `new`. If the
-    /// queue of `new` is the longest, removes `new` and returns its asker.
-    fn make_room(&mut self, new: u64) -> Option<A> {
-        while self.waiting.len() > self.limits.waiting_max
-            || self.waiting_bytes > self.limits.waiting_bytes_max
-        {
-            let longer = if self.apart.longest() > self.turns.longest() { &self.apart } else { &self.turns };
-            let length_of = |id: &u64| {
-                let owner = self.waiting.get(id)?.asker.owner();
-                let [(address, session), apart] =
-                    [&self.turns, &self.apart].map(|queue| queue.waiting_of(owner));
-                Some((address + apart.0, session + apart.1))
-            };
-            let last = longer.last_of_longest().map(|place| place.id);
-            let last = last.filter(|last| length_of(last) > length_of(&new)).unwrap_or(new);
-            let asker = self.remove(last)?.asker;
-            if last == new {
-                return Some(asker);
-            }
-            self.failed.push((asker, Cause::QueueFull));
-        }
-        None
-    }
-
     /// Drops a question of a disconnected client if the question still waits for its first request. Returns
     /// `true` if it did.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
-        self.by_ticket.get(&ticket).copied().and_then(|id| self.remove(id)).is_some()
-    }
-
-    /// Returns `true` if the waiting questions fill a batch.
-    fn is_full(&self) -> bool {
-        self.waiting.len() >= self.limits.batch_max || self.waiting_bytes >= self.limits.batch_bytes_max
+        self.queues.cancel(ticket)
     }
 
     /// Asks the questions of a failed request again in two requests, because one of them may have caused the
@@ -325,18 +219,6 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// Records that a question of a client was answered, or that it has failed, presumably because of its
-    /// content. Updates the suspects.
-    fn judge(&mut self, source: u64, has_failed: bool) {
-        self.suspects.retain(|suspect| *suspect != source);
-        if has_failed {
-            if self.suspects.len() >= SUSPECTS_MAX {
-                self.suspects.pop_front();
-            }
-            self.suspects.push_back(source);
-        }
-    }
-
     /// Returns the next request to send.
     pub(super) fn poll_batch(&mut self, now: Instant) -> Option<Batch> {
         self.expire(now);
@@ -347,59 +229,15 @@ impl<A: Source> Batcher<A> {
             self.halves_bytes -= half.iter().map(|waiting| waiting.text.len()).sum::<usize>();
             return Some(self.send(now, half));
         }
-        let (_, first) = self.waiting.first_key_value()?;
+        let first_asked_at = self.queues.first_asked_at()?;
         let is_due = self.in_flight.is_empty()
-            || self.is_full()
-            || now.saturating_duration_since(first.asked_at) >= self.limits.batch_delay;
+            || self.queues.is_full()
+            || now.saturating_duration_since(first_asked_at) >= self.limits.batch_delay;
         if !is_due || !self.has_slot(now) {
             return None;
         }
-        let is_turn_of_apart = self.is_turn_of_apart;
-        let batch = [is_turn_of_apart, !is_turn_of_apart].into_iter().find_map(|is_apart| {
-            let batch = if is_apart { self.next_apart() } else { self.next_together() };
-            self.is_turn_of_apart = !is_apart;
-            (!batch.is_empty()).then_some(batch)
-        });
-        batch.map(|batch| self.send(now, batch))
-    }
-
-    /// Takes the next questions of clients that aren't suspects. Moves questions of suspects to `apart`.
-    fn next_together(&mut self) -> Vec<Waiting<A>> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < self.limits.batch_max
-            && let Some(id) = self.next.take().or_else(|| self.turns.next().map(|place| place.id))
-            && let Some(waiting) = self.waiting.get(&id)
-        {
-            if self.suspects.contains(&waiting.asker.source()) {
-                let moved = self.remove(id).map(|waiting| Waiting { is_apart: true, ..waiting });
-                moved.into_iter().for_each(|waiting| self.insert(waiting));
-            } else if !batch.is_empty() && bytes + waiting.text.len() > self.limits.batch_bytes_max {
-                self.next = Some(id);
-                break;
-            } else {
-                bytes += waiting.text.len();
-                batch.extend(self.remove(id));
-            }
-        }
-        batch
-    }
-
-    /// Takes questions of the suspect whose turn it is.
-    fn next_apart(&mut self) -> Vec<Waiting<A>> {
-        let (mut batch, mut bytes) = (Vec::<Waiting<A>>::new(), 0);
-        let mut next = self.apart.next().map(|place| place.id);
-        while batch.len() < self.limits.batch_max
-            && let Some(id) = next
-            && let Some(waiting) = self.waiting.get(&id)
-            && batch.first().is_none_or(|first| first.asker.source() == waiting.asker.source())
-            && (batch.is_empty() || bytes + waiting.text.len() <= self.limits.batch_bytes_max)
-        {
-            let owner = waiting.asker.owner();
-            bytes += waiting.text.len();
-            batch.extend(self.remove(id));
-            next = self.apart.first_of(owner).map(|place| place.id);
-        }
-        batch
+        let batch = self.queues.next_batch()?;
+        Some(self.send(now, batch))
     }
 
     fn send(&mut self, now: Instant, batch: Vec<Waiting<A>>) -> Batch {
@@ -433,20 +271,17 @@ impl<A: Source> Batcher<A> {
 
     /// Returns the latest time for the next [`Self::poll_batch`] without other events.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let deadline = |waiting: &Waiting<A>| waiting.asked_at + self.limits.timeout;
         // If no slot is free, the next request can be sent only after a response, so no timeout is needed.
-        let first = self.waiting.first_key_value().map(|(_, first)| first);
-        let due = first.filter(|_| self.has_slot(now)).map(|first| first.asked_at + self.limits.batch_delay);
-        let pause_ends = self.breaker.pause_ends(now);
-        self.halves.iter().flatten().chain(first).map(deadline).chain(due).chain(pause_ends).min()
+        let first = self.queues.first_asked_at();
+        let due = first.filter(|_| self.has_slot(now)).map(|at| at + self.limits.batch_delay);
+        let asked = self.halves.iter().flatten().map(|waiting| waiting.asked_at).chain(first);
+        let deadlines = asked.map(|at| at + self.limits.timeout);
+        deadlines.chain(due).chain(self.breaker.pause_ends(now)).min()
     }
 
     /// Fails questions that have waited for `timeout`.
     fn expire(&mut self, now: Instant) {
-        while let Some((&id, first)) = self.waiting.first_key_value()
-            && now.saturating_duration_since(first.asked_at) >= self.limits.timeout
-            && let Some(Waiting { asker, .. }) = self.remove(id)
-        {
+        while let Some(Waiting { asker, .. }) = self.queues.pop_late(now) {
             self.failed.push((asker, Cause::Timeout));
         }
         let is_late =
@@ -468,12 +303,9 @@ impl<A: Source> Batcher<A> {
     fn end_request(&mut self, now: Instant, number: u64, outcome: Outcome) {
         if self.breaker.end(now, number, outcome) {
             // The waiting questions can't be sent during the pause.
-            (self.waiting_bytes, self.halves_bytes) = (0, 0);
+            self.halves_bytes = 0;
             self.again.clear();
-            (self.turns, self.apart, self.next) = (FairQueue::default(), FairQueue::default(), None);
-            self.by_ticket.clear();
-            let waiting = std::mem::take(&mut self.waiting).into_values();
-            let waiting = waiting.chain(self.halves.drain(..).flatten());
+            let waiting = self.queues.take_all().chain(self.halves.drain(..).flatten());
             self.failed.extend(waiting.map(|waiting| (waiting.asker, Cause::BreakerOpen)));
         }
     }
@@ -504,7 +336,7 @@ impl<A: Source> Batcher<A> {
             has_answer |= answer.is_ok();
             sources.extend(answer.is_err().then_some(source));
             if !missing.concerns_all_requests() {
-                self.judge(source, answer.is_err());
+                self.queues.judge(source, answer.is_err());
             }
             (asker, answer)
         });
@@ -542,12 +374,12 @@ impl<A: Source> Batcher<A> {
 
     /// Returns the number of questions that wait for a request.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len() + self.halves.iter().map(Vec::len).sum::<usize>()
+        self.queues.len() + self.halves.iter().map(Vec::len).sum::<usize>()
     }
 
     /// Returns the size of the waiting questions in bytes.
     pub(super) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes + self.halves_bytes
+        self.queues.bytes() + self.halves_bytes
     }
 
     /// Returns the number of requests in flight.
