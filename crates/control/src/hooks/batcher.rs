@@ -31,7 +31,9 @@
 
 mod queues;
 
+use super::QUESTION_BYTES;
 use super::breaker::{Breaker, Outcome};
+use super::charged::Held;
 use super::failure::Cause;
 use crate::fair::Owner;
 use queues::{Queues, Waiting};
@@ -385,5 +387,11 @@ impl<A: Source> Batcher<A> {
     /// Returns the number of requests in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.len()
+    }
+}
+
+impl<A: Source> Held for Batcher<A> {
+    fn held_bytes(&self) -> usize {
+        self.waiting_bytes() + self.waiting() * QUESTION_BYTES
     }
 }

@@ -1,5 +1,6 @@
 //! A cache of answers with a `ttl`. At the maximum number of answers, the oldest one is evicted.
 
+use super::charged::Held;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_ports::Denial;
@@ -50,11 +51,6 @@ impl Cache {
         }
     }
 
-    /// Returns the approximate size of all answers in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Returns `true` if the first entry of `order` is obsolete: its answer has expired or was inserted
     /// again.
     fn is_front_old(&self, now: Instant) -> bool {
@@ -68,6 +64,12 @@ impl Cache {
         assert_eq!(self.bytes, self.order.iter().map(|(key, _)| bytes_of(key)).sum::<usize>());
         assert!(self.answers.len() <= self.order.len());
         self.order.len()
+    }
+}
+
+impl Held for Cache {
+    fn held_bytes(&self) -> usize {
+        self.bytes
     }
 }
 

@@ -25,6 +25,7 @@ mod attempts;
 mod set_aside;
 
 use super::BATCH_BYTES_MAX;
+use super::charged::Held;
 use super::failure::Cause;
 use super::resync::{Page, PageRequest, Resync};
 use attempts::Attempts;
@@ -151,12 +152,6 @@ impl Queue {
     /// Returns the number of waiting notices, including those that were set aside.
     pub(super) fn held(&self) -> usize {
         self.held
-    }
-
-    /// Returns the memory of the held notices in bytes.
-    pub(super) fn held_bytes(&self) -> usize {
-        let page = self.resync.page().map_or(0, |(_, page)| page.text.len());
-        self.bytes + self.held * size_of::<Waiting>() + page
     }
 
     /// Ends the queue because the node stops: the remaining notices are sent without pauses.
@@ -367,6 +362,13 @@ impl Queue {
         let Some((notice, followers)) = self.set_aside.remove(subject) else { return };
         (self.held, self.bytes) = (self.held - 1, self.bytes - notice.text.len());
         followers.into_iter().rev().for_each(|follower| self.waiting.push_front(follower));
+    }
+}
+
+impl Held for Queue {
+    fn held_bytes(&self) -> usize {
+        let page = self.resync.page().map_or(0, |(_, page)| page.text.len());
+        self.bytes + self.held * size_of::<Waiting>() + page
     }
 }
 

@@ -21,6 +21,7 @@ mod answer;
 mod batcher;
 mod breaker;
 mod cache;
+mod charged;
 mod delivery;
 mod failure;
 mod http;
@@ -44,6 +45,7 @@ use crate::error::Error;
 use crate::fair::Owner;
 use batcher::{Batcher, Limits, Source};
 use cache::Cache;
+use charged::Charged;
 use delivery::{Queue, QueueLimits};
 use failure::Cause;
 use http::Sender;
@@ -116,23 +118,17 @@ struct Hook {
     filter: Filter,
     when_unavailable: WhenUnavailable,
     sender: Sender,
-    batcher: Mutex<Batcher<Asker>>,
-    cache: Mutex<Cache>,
+    batcher: Charged<Batcher<Asker>>,
+    cache: Charged<Cache>,
     /// Notified when the batcher has work for the hook's task.
     asked: Notify,
-    notices: Mutex<Queue>,
+    notices: Charged<Queue>,
     /// Notified when there is a notice.
     notified: Notify,
     timeout: Duration,
     batch_delay: Duration,
     metrics: HookMetrics,
     ledger: Arc<Ledger>,
-    /// Charge of the waiting questions.
-    waiting: Charge,
-    /// Charge of the cached answers.
-    cached: Charge,
-    /// Charge of the waiting notices.
-    noticed: Charge,
 }
 
 /// All hooks of a node.
@@ -178,36 +174,35 @@ impl Hooks {
         let metrics = Metrics::default();
         let hook = |options: &HookOptions| {
             options.check().map_err(|(field, text)| options.error(field, text))?;
+            let questions = Limits {
+                batch_max: options.batch_max,
+                batch_bytes_max: BATCH_BYTES_MAX,
+                batch_delay: options.batch_delay,
+                timeout: options.timeout,
+                requests_max: options.concurrency_max,
+                waiting_max: options.waiting_max,
+                waiting_bytes_max: options.waiting_bytes_max,
+            };
+            let notices = QueueLimits {
+                waiting_max: options.waiting_max,
+                waiting_bytes_max: options.waiting_bytes_max,
+                batch_max: options.batch_max,
+                has_resync: options.on.contains(&HookKind::Resync),
+            };
             Ok(Arc::new(Hook {
                 name: options.name.as_str().into(),
                 filter: Filter::new(options),
                 when_unavailable: options.when_unavailable,
                 sender: Sender::new(options)?,
-                batcher: Mutex::new(Batcher::new(Limits {
-                    batch_max: options.batch_max,
-                    batch_bytes_max: BATCH_BYTES_MAX,
-                    batch_delay: options.batch_delay,
-                    timeout: options.timeout,
-                    requests_max: options.concurrency_max,
-                    waiting_max: options.waiting_max,
-                    waiting_bytes_max: options.waiting_bytes_max,
-                })),
-                cache: Mutex::new(Cache::new(options.cached_answers_max)),
+                batcher: Charged::new(ledger, Batcher::new(questions)),
+                cache: Charged::new(ledger, Cache::new(options.cached_answers_max)),
                 asked: Notify::new(),
-                notices: Mutex::new(Queue::new(QueueLimits {
-                    waiting_max: options.waiting_max,
-                    waiting_bytes_max: options.waiting_bytes_max,
-                    batch_max: options.batch_max,
-                    has_resync: options.on.contains(&HookKind::Resync),
-                })),
+                notices: Charged::new(ledger, Queue::new(notices)),
                 notified: Notify::new(),
                 timeout: options.timeout,
                 batch_delay: options.batch_delay,
                 metrics: metrics.of(&options.name),
                 ledger: ledger.clone(),
-                waiting: Charge::new(ledger.clone(), Class::Hooks),
-                cached: Charge::new(ledger.clone(), Class::Hooks),
-                noticed: Charge::new(ledger.clone(), Class::Hooks),
             }))
         };
         let node = node.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
@@ -225,9 +220,7 @@ impl Hooks {
     /// Drops a question of a disconnected client, unless the question is already in a request.
     fn cancel(&self, ticket: Ticket) {
         for hook in &self.hooks {
-            let mut batcher = locked(&hook.batcher);
-            if batcher.cancel(ticket) {
-                hook.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
+            if hook.batcher.with(|batcher| batcher.cancel(ticket)) {
                 return;
             }
         }
@@ -258,13 +251,12 @@ impl Hook {
         if !self.ledger.has_room(QUESTION_BYTES) {
             return Err((asker, self.unanswered(Cause::QueueFull)));
         }
-        let mut batcher = locked(&self.batcher);
-        let asked = batcher.ask(Instant::now(), asker, write);
-        self.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
-        // Other questions may have been refused to make space, even if the space didn't suffice.
-        let is_due = batcher.has_failed() || matches!(asked, Ok(true));
-        drop(batcher);
-        if is_due {
+        let (asked, has_failed) = self.batcher.with(|batcher| {
+            let asked = batcher.ask(Instant::now(), asker, write);
+            // Other questions may have been refused to make space, even if the space didn't suffice.
+            (asked, batcher.has_failed())
+        });
+        if has_failed || matches!(asked, Ok(true)) {
             self.asked.notify_one();
         }
         asked.map(|_| ()).map_err(|(asker, cause)| (asker, self.unanswered(cause)))

@@ -85,18 +85,13 @@ impl Hook {
             About::Node(id) => source_of(id),
         };
         let has_memory = self.ledger.has_room(QUESTION_BYTES);
-        let mut queue = locked(&self.notices);
-        if !queue.push(subject, has_memory, || question::notice(kind, at_ms, about)) {
-            self.metrics.notices_dropped.inc();
-        }
-        self.account(&queue);
-        drop(queue);
+        self.notices.with(|queue| {
+            if !queue.push(subject, has_memory, || question::notice(kind, at_ms, about)) {
+                self.metrics.notices_dropped.inc();
+            }
+            self.metrics.notices_waiting.set(queue.held() as i64);
+        });
         self.notified.notify_one();
-    }
-
-    fn account(&self, queue: &Queue) {
-        self.noticed.set(queue.held_bytes());
-        self.metrics.notices_waiting.set(queue.held() as i64);
     }
 }
 
@@ -267,19 +262,19 @@ impl Runner {
         loop {
             if ends_at.is_none() && *stop.borrow_and_update() {
                 ends_at = Some(Instant::now() + hook.timeout);
-                locked(&hook.notices).end();
+                hook.notices.with(Queue::end);
             }
-            let (next, timeout, is_paused) = {
-                let (mut queue, now) = (locked(&hook.notices), Instant::now());
+            let (next, timeout, is_paused) = hook.notices.with(|queue| {
+                let now = Instant::now();
                 (queue.poll_request(now), queue.poll_timeout(now), queue.is_paused(now))
-            };
+            });
             let body = match next {
                 None => None,
                 Some(Next::Send(texts)) => Some(http::body(&self.hooks.node, "notices", texts.iter())),
                 Some(Next::MakePage(wanted)) => {
                     let page = self.hooks.page(&hook.filter, &wanted);
                     hook.metrics.notice(HookKind::Resync).inc();
-                    locked(&hook.notices).set_page(page);
+                    hook.notices.with(|queue| queue.set_page(page));
                     continue;
                 }
             };
@@ -331,10 +326,11 @@ impl Runner {
                 (Err(cause), Some(text))
             }
         };
-        let mut queue = locked(&hook.notices);
-        let dropped = queue.handle_outcome(Instant::now(), outcome);
-        hook.metrics.notices_dropped.inc_by(dropped);
-        hook.account(&queue);
+        hook.notices.with(|queue| {
+            let dropped = queue.handle_outcome(Instant::now(), outcome);
+            hook.metrics.notices_dropped.inc_by(dropped);
+            hook.metrics.notices_waiting.set(queue.held() as i64);
+        });
         failure
     }
 }

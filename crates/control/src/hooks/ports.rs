@@ -62,7 +62,7 @@ impl Hooks {
         let Some(hook) = self.decider(kind, topic) else { return Decision::Allow };
         let session = question.session.map(|session| session.to_string());
         let key = cache_key(kind, session.as_deref(), question.identity, topic);
-        if let Some(decided) = locked(&hook.cache).find(Instant::now(), &key) {
+        if let Some(decided) = hook.cache.with(|cache| cache.find(Instant::now(), &key)) {
             hook.metrics.cached.inc();
             return decision(decided);
         }

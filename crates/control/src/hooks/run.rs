@@ -5,7 +5,7 @@ use super::failure::Cause;
 use super::http::{self, Failed};
 use super::options::HookKind;
 use super::ports::granting;
-use super::{Asker, Hook, Hooks, QUESTION_BYTES, answer, locked, unavailable};
+use super::{Asker, Hook, Hooks, answer, unavailable};
 use crate::signals::{Signals, stopped};
 use crate::unix_time::unix_seconds;
 use std::collections::HashMap;
@@ -78,18 +78,17 @@ impl Runner {
         let mut logged = Logged::default();
         loop {
             let mut batches = Vec::new();
-            let (failed, timeout) = {
-                let (mut batcher, now) = (locked(&hook.batcher), Instant::now());
+            let (failed, timeout) = hook.batcher.with(|batcher| {
+                let now = Instant::now();
                 while let Some(batch) = batcher.poll_batch(now) {
                     batches.push(batch);
                 }
                 let timeout = batcher.poll_timeout(now);
-                hook.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
                 hook.metrics.waiting.set(batcher.waiting() as i64);
                 hook.metrics.in_flight.set(batcher.in_flight() as i64);
                 hook.metrics.breaker_open.set(i64::from(batcher.is_paused(now)));
                 (batcher.take_failed(), timeout)
-            };
+            });
             for batch in batches {
                 let number = batch.number;
                 let task = requests.spawn(self.clone().send(batch));
@@ -149,7 +148,7 @@ impl Runner {
             Err((cause, text)) => {
                 hook.metrics.failure(cause).inc();
                 if cause.may_concern_one_question()
-                    && locked(&hook.batcher).ask_again(number, batch.questions)
+                    && hook.batcher.with(|batcher| batcher.ask_again(number, batch.questions))
                 {
                     return Some(text);
                 }
@@ -168,7 +167,7 @@ impl Runner {
     }
 
     fn answered<'a>(&self, number: u64, response: Result<Vec<(u64, &'a str)>, Cause>) -> Vec<Delivery<'a>> {
-        locked(&self.hook.batcher).handle_response(Instant::now(), number, response)
+        self.hook.batcher.with(|batcher| batcher.handle_response(Instant::now(), number, response))
     }
 
     /// Delivers answers. Returns a mistake in one of them, for the log.
@@ -192,9 +191,7 @@ impl Runner {
                     };
                     let (decided, found) = self.parse(answer, parse, || self.hook.decide_without_answer());
                     if let Some(ttl) = keep {
-                        let mut cache = locked(&self.hook.cache);
-                        cache.put(Instant::now(), key, ttl, decided.clone());
-                        self.hook.cached.set(cache.bytes());
+                        self.hook.cache.with(|cache| cache.put(Instant::now(), key, ttl, decided.clone()));
                     }
                     self.when_space(|| question.send(decided.clone())).await;
                     wrong.or(found)

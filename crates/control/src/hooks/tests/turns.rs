@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::hooks::ports::granting;
-use crate::hooks::{Asker, Client, HookAuthenticator, HookAuthorizer, HookOptions, Hooks, locked};
+use crate::hooks::{Asker, Client, HookAuthenticator, HookAuthorizer, HookOptions, Hooks};
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ fn ports_cancel_their_questions() {
         ..HookOptions::default()
     };
     let hooks = Hooks::new("n", &[options], &ledger).unwrap();
-    let waiting = || locked(&hooks.hooks[0].batcher).waiting();
+    let waiting = || hooks.hooks[0].batcher.with(|batcher| batcher.waiting());
     let topic = Topic::Room(room("lobby"));
     let authorizers: [Arc<dyn Authorizer>; 2] = [
         Arc::new(HookAuthorizer::new(None, hooks.clone())),
@@ -195,7 +195,7 @@ fn ports_cancel_their_questions() {
         assert_eq!(HookAuthorizer::new(None, hooks.clone()).authorize(&question), Decision::Pending);
         assert_eq!(waiting(), 1);
         authorizer.cancel(ticket);
-        assert_eq!((waiting(), hooks.hooks[0].waiting.bytes()), (0, 0));
+        assert_eq!((waiting(), ledger.bytes()), (0, 0));
     }
     let authenticator = HookAuthenticator::new(None, hooks.clone());
     let credentials = Credentials { token: None, client: ClientFacts::default() };
@@ -232,5 +232,5 @@ fn questions_refused_to_make_room_in_vain_are_reported() {
     assert!(is_notified() && !is_notified(), "of the first one");
     assert!(!ask(6, 2, 9_000));
     assert!(is_notified());
-    assert_eq!(locked(&hook.batcher).take_failed().len(), 1);
+    assert_eq!(hook.batcher.with(Batcher::take_failed).len(), 1);
 }
