@@ -4,15 +4,13 @@
 //! changes of subscriptions are taken. The waiting updates are therefore bounded: those of the fetches in
 //! flight, and those of one batch of changes.
 
-use crate::failures::{FailureLog, Line};
-use crate::interval_log::{IntervalLog, STEADY};
-use crate::max_age::MaxAge;
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
-use crate::options::{FeedsOptions, UpstreamOptions};
+use crate::options::FeedsOptions;
 use crate::pushed_documents::PushedDocuments;
-use crate::schedule::{FailureClass, FetchJob, Freshness, Limit, Outcome, Scheduler};
+use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome, Scheduler};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{Bodies, DocumentProcessor, Failure, Fetched, Upstreams};
+use crate::upstream_log::UpstreamLog;
 use crate::view::FeedsView;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -43,15 +41,8 @@ pub(crate) struct Feeds {
     undelivered: Option<(Key, FeedUpdate)>,
     /// `true` if the data plane may have changes of subscriptions that weren't taken.
     has_wanted: bool,
-    /// The logged failures of each upstream.
-    failures: Vec<FailureLog>,
-    /// End of the last logged pause of each upstream.
-    pauses: Vec<Option<std::time::Instant>>,
-    /// The logged intervals of each upstream.
-    intervals: Vec<IntervalLog>,
-    /// The logged waits for first fetches of each upstream.
-    first_waits: Vec<IntervalLog>,
-    max_ages: Vec<MaxAge>,
+    /// The log state of each upstream.
+    logs: Vec<UpstreamLog>,
 }
 
 /// Options of a reload.
@@ -84,11 +75,7 @@ impl Feeds {
             data_plane,
             signals,
             metrics,
-            failures: options.upstreams.iter().map(|_| FailureLog::default()).collect(),
-            pauses: vec![None; options.upstreams.len()],
-            intervals: options.upstreams.iter().map(|_| IntervalLog::default()).collect(),
-            first_waits: options.upstreams.iter().map(|_| IntervalLog::default()).collect(),
-            max_ages: options.upstreams.iter().map(|_| MaxAge::default()).collect(),
+            logs: options.upstreams.iter().map(|_| UpstreamLog::default()).collect(),
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
             processor: DocumentProcessor::default(),
@@ -146,18 +133,14 @@ impl Feeds {
             self.fetches.abort_all();
             self.in_flight.clear();
             let mut before: Vec<_> = self.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
-            let mut logs = std::mem::take(&mut self.failures);
-            self.failures.extend(upstreams.iter().map(|upstream| {
+            let mut logs = std::mem::take(&mut self.logs);
+            self.logs.extend(upstreams.iter().map(|upstream| {
                 let place = before.iter().position(|name| *name == upstream.name);
-                place.map_or_else(FailureLog::default, |place| {
+                place.map_or_else(UpstreamLog::default, |place| {
                     before.swap_remove(place);
-                    logs.swap_remove(place)
+                    logs.swap_remove(place).after_reload()
                 })
             }));
-            self.pauses = vec![None; upstreams.iter().count()];
-            self.intervals = upstreams.iter().map(|_| IntervalLog::default()).collect();
-            self.first_waits = upstreams.iter().map(|_| IntervalLog::default()).collect();
-            self.max_ages = upstreams.iter().map(|_| MaxAge::default()).collect();
             self.view.configure(upstreams.iter().map(|upstream| upstream.name.clone()));
         }
         // Replaces the upstreams even if their options are equal, because the trusted certificates may have
@@ -238,7 +221,7 @@ impl Feeds {
             let cause = failure.to_string();
             tracing::debug!(upstream = &*name, key = key.as_str(), cause, "a fetch failed");
             if !is_missing {
-                self.failures[upstream].record(failure.class(), &failure.cause(), &key, &cause);
+                self.logs[upstream].failures.record(failure.class(), &failure.cause(), &key, &cause);
             }
             cause
         });
@@ -248,28 +231,18 @@ impl Feeds {
             self.record_freshness(upstream, &key, freshness);
         }
         self.scheduler.record_body(&key, fetched.received_bytes, fetched.body_wait);
-        self.scheduler.record_redirects(Instant::now().into_std(), upstream, fetched.redirects);
-        self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
+        let now = Instant::now().into_std();
+        self.scheduler.record_redirects(now, upstream, fetched.redirects);
+        self.scheduler.handle_result(now, &key, fetched.outcome);
         if let Some(cause) = failure.filter(|_| is_missing) {
-            self.record_missing(upstream, &name, &key, &cause);
+            let keeps_document = self.scheduler.failing(&key) == Some(FailureClass::NotFound);
+            self.logs[upstream].record_missing(now, &name, &key, &cause, keeps_document);
         }
-        self.log(upstream, &name);
-    }
-
-    /// Records a 404 of the upstream. For a key that keeps its document, the 404 is a failure. For other
-    /// keys, only few are logged.
-    fn record_missing(&mut self, upstream: usize, name: &str, key: &Key, cause: &str) {
-        let failures = &mut self.failures[upstream];
-        if let Some(class @ FailureClass::NotFound) = self.scheduler.failing(key) {
-            let text = format!("{cause}; its document stays for feeds_limits.not_found_after");
-            failures.record(class, "", key, &text);
-        } else if failures.record_missing(Instant::now().into_std()) {
-            tracing::info!(
-                upstream = name,
-                key = key.as_str(),
-                cause,
-                "the upstream has no document for a key"
-            );
+        if let Some(lane) = self.scheduler.lanes().nth(upstream) {
+            let log = &mut self.logs[upstream];
+            let interval = log.max_age.interval.unwrap_or(lane.interval);
+            self.metrics.upstream_interval.get_or_create(&labels).set(interval.as_secs_f64());
+            log.review(now, &self.scheduler.upstreams()[upstream], &lane);
         }
     }
 
@@ -282,112 +255,13 @@ impl Feeds {
             Freshness::Unsaid | Freshness::Over => None,
         };
         let interval = max_age.map(|age| options.bounded_max_age(upstream, age));
-        let UpstreamOptions { name, poll_interval, .. } = &options.upstreams[upstream];
-        if self.max_ages[upstream].record(Instant::now().into_std(), *poll_interval, interval) {
-            let (max_age, interval) = (max_age.unwrap_or_default(), interval.unwrap_or_default());
-            tracing::info!(
-                upstream = name,
-                key = key.as_str(),
-                ?max_age,
-                ?interval,
-                ?poll_interval,
-                "Cache-Control sets the time until the next fetch, not poll_interval; max_age_min and max_age_max bound it, and \
-                 ignore_cache_control turns this off"
-            );
-        }
+        let now = Instant::now().into_std();
+        self.logs[upstream].record_max_age(now, &options.upstreams[upstream], key, max_age, interval);
         self.view.show_max_age(upstream, interval);
         let labels = UpstreamLabels { upstream: self.upstreams.at(upstream).name.clone() };
         self.metrics.upstream_max_age.get_or_create(&labels).set(interval.unwrap_or_default().as_secs_f64());
     }
-
-    /// Logs the kinds of failures of an upstream that have begun or ended.
-    fn log(&mut self, upstream: usize, name: &str) {
-        let Some(lane) = self.scheduler.lanes().nth(upstream) else { return };
-        let now = Instant::now().into_std();
-        let poll_interval = self.scheduler.upstreams()[upstream].poll_interval;
-        let labels = UpstreamLabels { upstream: self.upstreams.at(upstream).name.clone() };
-        let interval = self.max_ages[upstream].interval.unwrap_or(lane.interval);
-        self.metrics.upstream_interval.get_or_create(&labels).set(interval.as_secs_f64());
-        if let Some(is_longer) = self.intervals[upstream].review(now, poll_interval, lane.interval) {
-            let effective_interval = Duration::from_millis(lane.interval.as_millis() as u64);
-            let keys = lane.documents;
-            let limit = lane.limited_by.filter(|_| is_longer);
-            match limit {
-                Some((Limit::FetchTime, _)) => tracing::warn!(
-                    upstream = name,
-                    keys,
-                    ?poll_interval,
-                    ?effective_interval,
-                    "the upstream takes longer than poll_interval: its documents are fetched less often"
-                ),
-                Some((limit, sufficient)) => tracing::warn!(
-                    upstream = name,
-                    keys,
-                    limit = limit.name(),
-                    sufficient,
-                    ?poll_interval,
-                    ?effective_interval,
-                    "a limit is reached: documents are fetched less often than poll_interval says; raise the limit to the \
-                     sufficient value, or poll_interval"
-                ),
-                None if is_longer => {}
-                None => {
-                    tracing::info!(
-                        upstream = name,
-                        keys,
-                        ?poll_interval,
-                        "documents are fetched at poll_interval again"
-                    );
-                }
-            }
-        }
-        if let Some(is_longer) = self.first_waits[upstream].review(now, STEADY, lane.first_wait) {
-            let keys = lane.first_waiting;
-            match lane.first_limited_by.filter(|_| is_longer) {
-                Some((limit, sufficient)) => tracing::warn!(
-                    upstream = name,
-                    keys,
-                    limit = limit.name(),
-                    sufficient,
-                    waited = ?lane.first_wait,
-                    "a limit is reached: new keys wait for their first document; raise the limit to the sufficient value"
-                ),
-                None => tracing::info!(upstream = name, "new keys no longer wait for their first document"),
-            }
-        }
-        let held = lane.held_until.filter(|until| *until >= now + PAUSE_LOGGED);
-        if held > self.pauses[upstream] {
-            self.pauses[upstream] = held;
-            let pause = held.map(|until| Duration::from_secs((until - now).as_secs_f64().ceil() as u64));
-            tracing::warn!(
-                upstream = name,
-                ?pause,
-                "the upstream asks for no requests (Retry-After): no documents are fetched meanwhile"
-            );
-        }
-        for line in self.failures[upstream].review(now, &lane.failing) {
-            match line {
-                Line::Fails { class, last: Some((key, cause)) } => {
-                    let (failure, key) = (class.name(), key.as_str());
-                    tracing::warn!(upstream = name, failure, key, cause, "fetches fail");
-                }
-                Line::Fails { class, last: None } => {
-                    tracing::warn!(upstream = name, failure = class.name(), "fetches fail");
-                }
-                Line::Recovered { class: FailureClass::NotFound } => {
-                    let text = "no documents are kept of keys that the upstream answers with 404";
-                    tracing::info!(upstream = name, failure = FailureClass::NotFound.name(), "{text}");
-                }
-                Line::Recovered { class } => {
-                    tracing::info!(upstream = name, failure = class.name(), "fetches no longer fail");
-                }
-            }
-        }
-    }
 }
-
-/// Minimum length of a logged pause.
-const PAUSE_LOGGED: Duration = Duration::from_secs(5);
 
 /// Waits until the data plane has accepted the update.
 async fn deliver(

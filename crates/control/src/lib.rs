@@ -49,6 +49,7 @@ mod secrets;
 mod signals;
 mod unix_time;
 mod upstream;
+mod upstream_log;
 mod view;
 
 pub use admin::{api as admin_api, openapi};

@@ -40,8 +40,7 @@ const FIELDS_MAX: usize = 15;
 
 /// Structs (crate and name) with more fields, and the maximum of each. The list only shrinks. `…Options` and
 /// `…Limits` aren't counted.
-const LARGE_STRUCTS: [(&str, usize); 3] = [
-    ("control/Feeds", 18),
+const LARGE_STRUCTS: [(&str, usize); 2] = [
     ("driver/Uring", 17),
     ("edge/Tls", 18),
 ];
