@@ -1,7 +1,7 @@
 //! The TLS connections of a core. Handles events of the driver and sends of the core.
 //!
 //! One answer of a handshake, most often the first, takes about a millisecond of CPU, or several with a long RSA key. So a turn
-//! spends [`HANDSHAKES_PER_TURN`] on answers. Further handshakes wait for the next turns and aren't read from. Unfinished
+//! spends `HANDSHAKES_PER_TURN` on answers. Further handshakes wait for the next turns and aren't read from. Unfinished
 //! handshakes have a deadline; at their maximum number, the oldest one ends.
 //!
 //! Encrypted frames belong to one connection, so frames are encrypted in pieces (`sending`), each when the kernel has accepted
@@ -14,7 +14,7 @@ use super::TlsHandle;
 use super::connection::{Connection, Stage};
 use super::session::{Agreed, Session};
 use crate::ledger::{Charge, Class, Ledger};
-use crate::ports::SignatureWork;
+use handshakes::Handshakes;
 use rustls::ServerConfig;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,8 +24,6 @@ use stentor_hub::Chunks;
 use stentor_session::metrics::CoreMetrics;
 use stentor_session::metrics::tls::HandshakeFailure;
 
-/// CPU time for answers of handshakes in a turn, over all connections. The last one may take longer.
-const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(4);
 /// CPU time of a key exchange. It is part of the first answer, or of the last one in TLS 1.2.
 const KEY_EXCHANGE: Duration = Duration::from_micros(500);
 /// CPU time of the last answer in TLS 1.3.
@@ -64,17 +62,9 @@ pub(super) struct Tls {
     connections: Chunks<Option<Box<Connection>>>,
     /// Events that the core receives before those of the driver.
     events: VecDeque<Event>,
-    /// Connections whose handshakes wait for a later turn.
-    waiting: VecDeque<ConnId>,
-    /// Deadlines of handshakes, in order. Entries of completed handshakes are ignored.
-    deadlines: VecDeque<(Instant, ConnId)>,
-    has_timer: bool,
-    /// Time for handshakes that this turn has left.
-    work: SignatureWork,
+    handshakes: Handshakes,
     /// Connections that have left the core, by the near ends of their socket pairs.
     pub(super) pumps: HashMap<ConnId, ConnId>,
-    /// Number of unfinished handshakes.
-    handshakes: usize,
     /// A spare buffer for plaintext.
     plain: Option<ReceiveBuffer>,
     /// Buffer for ciphertext.
@@ -83,9 +73,6 @@ pub(super) struct Tls {
     gathered: Vec<u8>,
     charge: Charge,
     metrics: Arc<CoreMetrics>,
-    timeout: Duration,
-    handshakes_max: usize,
-    timer: u64,
 }
 
 impl Tls {
@@ -96,20 +83,13 @@ impl Tls {
             handle,
             connections: Chunks::default(),
             events: VecDeque::new(),
-            waiting: VecDeque::new(),
-            deadlines: VecDeque::new(),
-            has_timer: false,
-            work: SignatureWork::new(HANDSHAKES_PER_TURN),
+            handshakes: Handshakes::new(handshakes_max, timeout, timer),
             pumps: HashMap::new(),
-            handshakes: 0,
             plain: None,
             out: Vec::new(),
             gathered: Vec::new(),
             charge: Charge::new(ledger, Class::Tls),
             metrics,
-            timeout,
-            handshakes_max,
-            timer,
         }
     }
 
@@ -152,48 +132,38 @@ impl Tls {
         self.charge.subtract(CONNECTION_BYTES + connection.charged);
         connection.charged = 0;
         if !connection.is_open() {
-            self.handshakes -= 1;
+            self.handshakes.end();
         }
     }
 
     pub(super) fn begin<D: Driver>(&mut self, driver: &mut D, conn: ConnId, received: Vec<u8>) {
-        while self.handshakes >= self.handshakes_max
-            && let Some((_, oldest)) = self.deadlines.pop_front()
-        {
+        while let Some(oldest) = self.handshakes.pop_excess() {
             self.end_unfinished(driver, oldest, HandshakeFailure::Evicted);
         }
         let now = driver.now();
-        self.handshakes += 1;
+        self.handshakes.begin(now, conn);
         let mut connection = Box::new(Connection::new(conn, now));
         connection.unread = received;
         if !connection.unread.is_empty() {
             self.wait_for_turn(driver, &mut connection);
         }
         self.insert(connection);
-        self.deadlines.push_back((now + self.timeout, conn));
         self.set_timer(driver);
     }
 
     fn set_timer<D: Driver>(&mut self, driver: &mut D) {
         // Completed handshakes have no deadline.
-        while let Some((_, conn)) = self.deadlines.front()
-            && self.get(*conn).is_none_or(Connection::is_open)
+        while let Some(conn) = self.handshakes.first_deadline()
+            && self.get(conn).is_none_or(Connection::is_open)
         {
-            self.deadlines.pop_front();
+            self.handshakes.pop_deadline();
         }
-        if let Some((at, _)) = self.deadlines.front()
-            && !std::mem::replace(&mut self.has_timer, true)
-        {
-            driver.timer_set(*at, self.timer);
-        }
+        self.handshakes.set_timer(driver);
     }
 
     fn expire<D: Driver>(&mut self, driver: &mut D) {
-        self.has_timer = false;
-        while let Some(&(at, conn)) = self.deadlines.front()
-            && at <= driver.now()
-        {
-            self.deadlines.pop_front();
+        self.handshakes.end_timer();
+        while let Some(conn) = self.handshakes.pop_late(driver.now()) {
             self.end_unfinished(driver, conn, HandshakeFailure::Timeout);
         }
         self.set_timer(driver);
@@ -233,9 +203,8 @@ impl Tls {
                     Some(event) => self.handle(driver, event),
                     None => continue,
                 },
-                None if !self.work.is_left() => return None,
                 None => {
-                    let conn = self.waiting.pop_front()?;
+                    let conn = self.handshakes.next()?;
                     self.resume_handshake(driver, conn)
                 }
             };
@@ -279,7 +248,7 @@ impl Tls {
                 }
                 Some(event)
             }
-            Event::Timer(token) if token == self.timer => {
+            Event::Timer(token) if self.handshakes.is_timer(token) => {
                 self.expire(driver);
                 None
             }
@@ -291,12 +260,7 @@ impl Tls {
     fn wait_for_turn<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
         connection.is_waiting = true;
         driver.pause(connection.id);
-        if connection.is_answered {
-            // The connection has already waited for its turn, so it goes to the front.
-            self.waiting.push_front(connection.id);
-        } else {
-            self.waiting.push_back(connection.id);
-        }
+        self.handshakes.wait(connection.id, connection.is_answered);
     }
 
     fn resume_handshake<D: Driver>(&mut self, driver: &mut D, conn: ConnId) -> Option<Event> {
@@ -332,7 +296,7 @@ impl Tls {
             }
         }
         let is_kept = !connection.unread.is_empty();
-        let must_wait = !connection.is_open() && !self.work.is_left();
+        let must_wait = !connection.is_open() && !self.handshakes.has_time();
         if (is_kept || must_wait)
             && let Some(data) = data.take()
         {
@@ -362,7 +326,8 @@ impl Tls {
         }
         let is_done = !session.is_handshaking();
         if let (Stage::Handshake(session), false) = (&connection.stage, self.out.is_empty()) {
-            self.work.add(self.answer_time(connection.is_answered, session));
+            let time = self.answer_time(connection.is_answered, session);
+            self.handshakes.spend(time);
         }
         if let (Stage::Handshake(session), false, false) =
             (&connection.stage, connection.is_answered, self.out.is_empty())
@@ -430,7 +395,7 @@ impl Tls {
                 at.saturating_duration_since(connection.begun),
             );
             connection.stage = Stage::Open(session);
-            self.handshakes -= 1;
+            self.handshakes.end();
         }
     }
 
@@ -506,8 +471,7 @@ impl Tls {
 
     /// Begins a turn. Returns whether there is work that no event of the driver announces.
     pub(super) fn begin_turn(&mut self) -> bool {
-        self.work = SignatureWork::new(HANDSHAKES_PER_TURN);
-        !self.waiting.is_empty() || !self.events.is_empty()
+        self.handshakes.begin_turn() || !self.events.is_empty()
     }
 
     /// Takes back a buffer of the layer. Returns other buffers.
@@ -521,6 +485,7 @@ impl Tls {
     }
 }
 
+mod handshakes;
 mod sending;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Handshakes over real sockets, turn by turn.
 
-use super::{HANDSHAKES_PER_TURN, KEY_EXCHANGE, TlsSettings};
+use super::handshakes::HANDSHAKES_PER_TURN;
+use super::{KEY_EXCHANGE, TlsSettings};
 use crate::ledger::Ledger;
 use crate::tls::{CertificateFiles, TlsHandle, TlsLayer, TlsOptions};
 use rustls::crypto::{ActiveKeyExchange, CryptoProvider, SharedSecret, SupportedKxGroup, ring};
