@@ -18,7 +18,6 @@ use rustix::net::{Shutdown, shutdown};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of sends that are submitted before completions are read. Each holds about 130 bytes: a
@@ -45,8 +44,7 @@ impl Kernel for Uring {
 
     #[inline]
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let listeners = self.listeners.list.len();
-        if !self.waker_polled || !self.alarm_polled || self.listeners_polled < listeners {
+        if !self.waker_polled || !self.alarm_polled || !self.listening.are_polled() {
             self.poll_unpolled();
         }
         self.rings.enter(self.events_per_turn, timeout)
@@ -78,34 +76,24 @@ impl Kernel for Uring {
     }
 
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {
-        self.listeners.listen(addr, options)
+        self.listening.listeners.listen(addr, options)
     }
 
     fn stop_listening(&mut self) {
-        let ring = self.rings.main();
-        self.listeners_polled = 0;
-        for listener in self.listeners.list.drain(..) {
-            ring.cancel(Token::Listener(self.listeners_closed));
-            self.listeners_closed = self.listeners_closed.wrapping_add(1);
-            // The last owner closes a shared socket.
-            if let Some(fd) = Arc::into_inner(listener.fd) {
-                ring.close(fd);
-            }
-        }
-        // If entering fails, the next wait closes the sockets.
-        let _ = ring.enter(Some(Duration::ZERO));
+        self.listening.stop(self.rings.main());
     }
 
     #[inline]
     fn may_accept(&self) -> bool {
-        self.listeners.are_ready()
+        self.listening.listeners.are_ready()
     }
 
     /// Accepts with a call, because the call returns the peer's address. (A multishot accept reports none, so
     /// it would need a further call, and it accepts every connection, however few the driver wants in one
     /// turn.)
     fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr, u8)>> {
-        Some(self.listeners.accept()?.map(|(fd, peer, listener)| (self.place(fd), peer, listener)))
+        let accepted = self.listening.listeners.accept()?;
+        Some(accepted.map(|(fd, peer, listener)| (self.place(fd), peer, listener)))
     }
 
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {
@@ -345,10 +333,7 @@ impl Uring {
     /// Polls are started here and not earlier, because the ring belongs to the thread that first enters it.
     #[inline(never)]
     fn poll_unpolled(&mut self) {
-        while self.listeners_polled < self.listeners.list.len() {
-            self.poll_listener(self.listeners_polled);
-            self.listeners_polled += 1;
-        }
+        self.listening.poll_unpolled(self.rings.main());
         if !self.waker_polled
             && let Some(eventfd) = self.sleeper.eventfd()
         {

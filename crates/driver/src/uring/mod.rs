@@ -21,6 +21,7 @@
 
 mod flight;
 mod kernel;
+mod listening;
 mod receive;
 mod ring;
 mod rings;
@@ -28,18 +29,17 @@ mod token;
 
 use crate::alarm::Alarm;
 use crate::event_loop::{Backend, EventLoop};
-use crate::listeners::Listeners;
 use crate::turn::{Clock, Turn};
 use crate::waker::Sleeper;
 use crate::{ConnId, Options, connection, descriptors};
 use flight::{Flights, State};
+use listening::Listening;
 use receive::Receives;
 use ring::{Completion, Ring, Target};
 use rings::{Descriptor, DirectLimits, Place, Rings};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use token::{OperationId, Token};
 
@@ -96,11 +96,7 @@ pub(crate) struct Uring {
     events_per_turn: usize,
     flights: Flights,
     receives: Receives,
-    listeners: Listeners,
-    /// Number of polled listeners: the first ones.
-    listeners_polled: usize,
-    /// Number of closed listeners, so that a stale completion isn't attributed to another listener.
-    listeners_closed: u32,
+    listening: Listening,
     lone_sends_left: usize,
     /// Number of sends submitted in this turn since completions were read.
     sends_unread: usize,
@@ -164,9 +160,7 @@ impl UringDriver {
             events_per_turn: options.events_per_turn,
             flights: Flights::new(),
             receives: Receives::new(options.receive_buffer_bytes),
-            listeners: Listeners::default(),
-            listeners_polled: 0,
-            listeners_closed: 0,
+            listening: Listening::default(),
             lone_sends_left: 0,
             sends_unread: 0,
             repolls_left: 0,
@@ -252,7 +246,7 @@ impl Uring {
                 self.alarm.rang();
                 self.clock.needs_alarm();
             }
-            Token::Listener(nth) => self.record_listener(nth, completion.more),
+            Token::Listener(nth) => self.listening.record(self.rings.main(), nth, completion.more),
             Token::Send(flight) => {
                 let Some(conn) = self.flights.complete(flight, completion.result()) else { return };
                 // The flight is released at once, not when its connection is stepped: a message to all
@@ -306,20 +300,6 @@ impl Uring {
                 turn.enqueue(conn);
             }
         }
-    }
-
-    fn record_listener(&mut self, nth: u32, more: bool) {
-        let index = nth.wrapping_sub(self.listeners_closed) as usize;
-        if self.listeners.set_ready(index) && !more {
-            self.poll_listener(index);
-        }
-    }
-
-    /// Polls a listener. Its token is its number among all listeners so far.
-    fn poll_listener(&mut self, index: usize) {
-        let token = Token::Listener(self.listeners_closed.wrapping_add(index as u32));
-        let target = Target::Descriptor(self.listeners.list[index].fd.as_raw_fd());
-        self.rings.main().poll(token, target, PollFlags::IN);
     }
 
     /// Submits the queued operations, and records their results.
