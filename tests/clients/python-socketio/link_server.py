@@ -79,6 +79,10 @@ class Connection:
             if found["entry"] == name:
                 return found
 
+    async def next(self):
+        """The next entry or acknowledgement of any type."""
+        return await within(self._entries.get())
+
     def cut(self):
         """Cuts the connection."""
         self.socket.transport.abort()

@@ -82,8 +82,10 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([environ[key] for key in ("REMOTE_ADDR", "PATH_INFO", "QUERY_STRING", "HTTP_X_A")], ["192.0.2.1", "/socket.io/", "EIO=4&transport=websocket", "1, 2"])
         self.assertEqual(self.sio.transport(sid), "websocket")
 
-        await connection.write(("MESSAGE", 1, ['21["echo","hi"]']))
-        self.assertEqual((await connection.read("JOIN"))["rooms"], ["7"])
+        # No acknowledgement precedes the effects of a message, though Stentor waits for it.
+        await connection.write(("MESSAGE", 1, ['21["echo","hi"]']), ("NOP",))
+        join = await connection.next()
+        self.assertEqual((join["entry"], join.get("rooms")), ("JOIN", ["7"]))
         broadcast = await connection.read("BROADCAST")
         self.assertEqual((broadcast["rooms"], broadcast["except"]), (["7", "x"], [sid]))
         self.assertEqual(broadcast["messages"], ['51-["news",{"_placeholder":true,"num":0}]', b"b"])
@@ -98,6 +100,25 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         await self.until("disconnect", sid, "ping timeout")
         self.assertEqual(self.events[1:], [("binary", b"c"), ("last",), ("disconnect", sid, "ping timeout")])
         self.assertEqual((self.link.stats()["sessions"], self.sio.eio.sockets), (0, {}))
+
+    async def test_packets_of_another_serializer_are_not_looked_at(self):
+        class Bytes(socketio.packet.Packet):
+            uses_binary_events = False
+
+            def encode(self):
+                return super().encode().encode()
+
+            def decode(self, encoded_packet):
+                return super().decode(encoded_packet.decode())
+
+        connection = await self.start(serializer=Bytes)
+        self.assertEqual(connection.hello["parser"], "opaque")
+        sid = await self.connected(connection, packet=b"0")
+        self.assertEqual((await connection.read("SEND"))["messages"], [f'0{{"sid":"{sid}"}}'.encode()])
+        await connection.write(("MESSAGE", 1, [b'2["a",1]']))
+        await self.until("a", 1)
+        await self.sio.emit("b", room="r")
+        self.assertEqual((await connection.read("BROADCAST"))["messages"], [b'2["b"]'])
 
     async def test_clients_are_refused_with_data_and_calls_are_answered(self):
         connection = await self.start()
@@ -143,6 +164,7 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         )
         sent = [await connection.read("SEND") for _ in range(3)]
         self.assertEqual([(each["handle"], each["messages"]) for each in sent], [(1, ['0/chat,{"sid":"two"}']), (1, ["1/gone,"]), (2, ["1"])])
+        self.assertEqual((await connection.read("DEL"))["handle"], 2)
         await self.until("a", 2)
         rooms = ["one", "r"]
         self.assertEqual(self.events[0], ("connect", "one", True, {"user": "Ann"}, {"n": 1}, rooms))
