@@ -192,7 +192,10 @@ test('a session of a former process continues with real sockets, before its mess
     ['RESUME', 2, { ...handshake('s2'), sockets: [socket('/', 'four', 'Eve')] }],
   );
   const refused = [await connection.read('SEND'), await connection.read('SEND')].map(({ handle, messages }) => [handle, ...messages]);
+  const last = refused[1][0];
   assert.deepEqual(refused.sort(), [[1, '1/gone,'], [2, '1']]);
+  // Both were members of rooms, in which Stentor would still deliver to them.
+  assert.equal((await connection.read('DEL')).handle, last);
   connection.write(['MESSAGE', 1, ['2["a",2]']], ['NOP']);
   await connection.read('ack');
   assert.deepEqual(events, [

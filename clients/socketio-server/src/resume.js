@@ -3,6 +3,7 @@
 // Engine middlewares and namespace middlewares run again, since they leave values on requests and sockets. The client notices nothing: it
 // receives no CONNECT, and DISCONNECT for a namespace that refuses it now. Its messages wait until all sockets exist.
 
+import { WORKER } from './entries.js';
 import { Session } from './session.js';
 
 const CONNECT = 0;
@@ -64,9 +65,16 @@ async function rebuild(nsp, client, kept, create) {
   };
   socket._error = () => {
     socket.packet({ type: DISCONNECT });
+    const { worker, adapter } = nsp.stentor;
+    leave(worker, client.conn, adapter.index);
     finish();
   };
   return socket;
+}
+
+/** Stentor has a socket and its rooms that is refused now: it shall receive nothing more. */
+function leave(worker, session, index) {
+  if (session.readyState === 'open') worker.channel.write(WORKER.DEL, session.handle, index);
 }
 
 /** A namespace of a session is done. */
@@ -82,7 +90,7 @@ function finish(session) {
 
 /** Handles RESUME: `description` is the handshake with the sockets of the session. */
 export function resume(worker, handle, description) {
-  const { engine, io } = worker;
+  const { engine } = worker;
   const session = new Session(worker, handle, description);
   const sockets = description.sockets.map((socket) => ({ ...socket, ...socket.state }));
   session.resuming = new Map(sockets.map((socket) => [socket.nsp, socket]));
@@ -98,7 +106,7 @@ export function resume(worker, handle, description) {
     // A client of Engine.IO 3 is connected to `/` by this.
     engine.emit('connection', session);
     for (const socket of sockets) {
-      if (!(session.protocol === 3 && socket.nsp === '/')) connect(io, session, socket);
+      if (!(session.protocol === 3 && socket.nsp === '/')) connect(worker, session, socket);
     }
     if (session.resuming?.size === 0) finish(session);
   });
@@ -111,7 +119,8 @@ function refuse(session) {
 }
 
 /** Connects a client to a namespace as if it had sent CONNECT. */
-function connect(io, session, { nsp, auth }) {
+function connect(worker, session, { nsp, auth }) {
+  const { io } = worker;
   const go = (isAllowed) => {
     if (session.readyState !== 'open') return;
     const isRefused = !isAllowed;
@@ -120,7 +129,9 @@ function connect(io, session, { nsp, auth }) {
       if (isRefused) session.write(message);
       else session.emit('data', message);
     }
-    if (isRefused) resumed(session, nsp);
+    if (!isRefused) return;
+    leave(worker, session, worker.namespaces.declare(nsp, null));
+    resumed(session, nsp);
   };
   if (io._nsps.has(nsp)) go(true);
   else io._checkNamespace(nsp, auth ?? {}, go);
