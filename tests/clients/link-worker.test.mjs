@@ -247,6 +247,13 @@ test('changes of `socket.data` are saved, also for a socket that is added again'
   assert.equal((await connection.read('STATE')).data, '{"name":"Ann"}');
 });
 
+test('`socket.data` that a new process empties are saved as such', async (t) => {
+  const { connection } = await worker(t, { settings: { stateInterval: 1 }, setup: (io) => io.on('connection', (socket) => socket.on('clear', () => (socket.data = {}))) });
+  const sockets = [{ nsp: '/', id: 'one', pid: '', rooms: ['one'], data: { name: 'Ann' } }];
+  connection.write(['RESUME', 1, { ...handshake('s1'), sockets }], ['MESSAGE', 1, ['2["clear"]']]);
+  while ((await connection.read('STATE')).data !== '{}');
+});
+
 test('workers answer each other\'s questions', async (t) => {
   const asked = [];
   const { io, connection } = await worker(t, { welcome: { servers: 3 }, setup: (io) => io.on('ask', (question, answer) => (asked.push(question), answer(Buffer.from('yes')))) });
@@ -296,6 +303,10 @@ test('a client that returns in time recovers what Stentor has kept', async (t) =
   assert.deepEqual([rooms, flags, messages], [[socket.id], 16, [`2["news","${offset}"]`]]);
   connection.write(['CLOSED', 1, 'transport close', '']);
   assert.equal((await connection.read('PERSIST')).pid, pid);
+  // With other data, the application would take the socket for what it isn't.
+  const unkept = await connected(io, connection, 3);
+  unkept.data.users = [1n];
+  connection.write(['CLOSED', 3, 'transport close', '']);
 
   const recovering = once(io, 'connection');
   connection.write(['OPEN', 2, false, handshake('s2')], ['MESSAGE', 2, [`0${JSON.stringify({ pid, offset })}`]]);
@@ -306,6 +317,8 @@ test('a client that returns in time recovers what Stentor has kept', async (t) =
   assert.deepEqual([recovered.id, recovered.recovered, recovered.data, [...recovered.rooms].sort()], [socket.id, true, { a: 1 }, [socket.id, 'r'].sort()]);
   assert.deepEqual((await connection.read('ADD')).rooms.sort(), [socket.id, 'r'].sort());
   assert.deepEqual((await connection.read('SEND')).messages, [`0{"sid":"${socket.id}","pid":"${pid}"}`]);
+  connection.write(['CLOSED', 2, 'transport close', '']);
+  assert.equal((await connection.read('PERSIST')).pid, pid);
 });
 
 test('messages that wait for a middleware of a resumed session are not acknowledged', async (t) => {

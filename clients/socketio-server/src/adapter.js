@@ -30,8 +30,6 @@ export function adapterFor(worker, Adapter) {
     #isMirroring = false;
     /** Sessions of the sockets that Stentor knows, by the socket's id. */
     #known = new Map();
-    /** Sessions of the sockets that Stentor has recovered, and that aren't connected yet, by the socket's id. */
-    #recovered = new Map();
 
     constructor(nsp) {
       super(nsp);
@@ -66,7 +64,6 @@ export function adapterFor(worker, Adapter) {
       const socket = this.nsp.sockets.get(id);
       if (!socket || socket.conn.readyState !== 'open') return;
       const { conn, pid = '', handshake } = socket;
-      this.#recovered.delete(id);
       this.#known.set(id, conn);
       conn.sockets.set(this, socket);
       channel.write(WORKER.ADD, conn.handle, this.index, id, pid, this.sids.get(id), stateOf(handshake));
@@ -82,10 +79,9 @@ export function adapterFor(worker, Adapter) {
 
     delAll(id) {
       super.delAll(id);
-      const session = this.#known.get(id) ?? this.#recovered.get(id);
+      const session = this.#known.get(id);
       if (!session) return;
       this.#known.delete(id);
-      this.#recovered.delete(id);
       session.sockets.delete(this);
       if (!worker.isReleasing && session.readyState !== 'closed') channel.write(WORKER.DEL, session.handle, this.index);
     }
@@ -223,7 +219,10 @@ export function adapterFor(worker, Adapter) {
     // Clients that lose their connection and return in time.
 
     persistSession({ sid, pid, rooms, data }) {
-      if (this.recovers && !worker.isReleasing) channel.write(WORKER.PERSIST, this.index, sid, pid, rooms, dataOf(data) ?? '{}');
+      if (!this.recovers || worker.isReleasing) return;
+      const text = dataOf(data);
+      // With other data than before, a socket that counts as recovered would mislead the application.
+      if (text !== null) channel.write(WORKER.PERSIST, this.index, sid, pid, rooms, text);
     }
 
     async restoreSession(pid, offset) {
@@ -232,8 +231,7 @@ export function adapterFor(worker, Adapter) {
       if (!this.recovers || !session) return null;
       const restored = await worker.ask(RESTORE_TIMEOUT_MS, (request) => channel.write(WORKER.RESTORE, request, session.handle, this.index, pid, offset));
       if (!restored) return null;
-      // Stentor has sent the missed messages, and delivers those to the rooms already.
-      this.#recovered.set(restored.sid, session);
+      // Stentor sends the missed messages when the socket is added, before CONNECT.
       return { sid: restored.sid, pid, rooms: restored.rooms, data: restored.data ?? {}, missedPackets: [] };
     }
   };

@@ -32,7 +32,7 @@ export function stateOf({ auth, time, issued }) {
 export class DataKeeper {
   #active = [];
   #write;
-  /** The last text that Stentor has, by socket. */
+  /** The last text that Stentor has, by socket. `null`: it isn't known. */
   #sent = new WeakMap();
 
   /** `write(session, adapter, text)` sends the data of a socket. */
@@ -46,9 +46,10 @@ export class DataKeeper {
     this.#active.push(session);
   }
 
-  /** Stentor has no `data` of a socket. */
+  /** Stentor has no `data` of a socket, or those of a former process. */
   forget(socket) {
-    this.#sent.delete(socket);
+    if (socket.recovered) this.#sent.set(socket, null);
+    else this.#sent.delete(socket);
   }
 
   save() {
@@ -61,7 +62,8 @@ export class DataKeeper {
   #saveSession(session) {
     for (const [adapter, socket] of session.sockets) {
       const text = dataOf(socket.data);
-      if (text === null || text === (this.#sent.get(socket) ?? '{}')) continue;
+      const sent = this.#sent.has(socket) ? this.#sent.get(socket) : '{}';
+      if (text === null || text === sent) continue;
       this.#sent.set(socket, text);
       this.#write(session, adapter, text);
     }

@@ -3,11 +3,12 @@
 use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
 use crate::frame::{Frame, Received, Writer};
-use crate::limits::{IDENTITY_BYTES_MAX, VERSION};
+use crate::limits::{IDENTITY_BYTES_MAX, RECOVERY_DEFAULT, RECOVERY_MAX, VERSION};
 use crate::value::Json;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use std::time::Duration;
 
 /// HELLO: the identity of a worker and the settings of its application. Fields that this version doesn't have are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -38,6 +39,26 @@ pub struct Hello {
     /// Policy for messages that the worker hasn't acknowledged when it crashes. `None`: the server's configuration has it.
     #[serde(default)]
     pub on_crash: Option<OnCrash>,
+    /// How long the application can recover a socket after the loss of its client: `recovery.maxDisconnectionDuration`, at most
+    /// [`RECOVERY_MAX`], by default [`RECOVERY_DEFAULT`]. `None`: it recovers none.
+    #[serde(default, rename = "recovery", deserialize_with = "recovery_ttl")]
+    pub recovery_ttl: Option<Duration>,
+}
+
+fn recovery_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    /// `connectionStateRecovery` of Socket.IO.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Recovery {
+        /// In milliseconds. JSON has no `Infinity`, so it becomes `null`.
+        #[serde(default)]
+        max_disconnection_duration: Option<f64>,
+    }
+    let recovery = Option::<Recovery>::deserialize(deserializer)?;
+    Ok(recovery.map(|recovery| match recovery.max_disconnection_duration {
+        Some(ms) => Duration::from_secs_f64((ms / 1e3).clamp(0.0, RECOVERY_MAX.as_secs_f64())),
+        None => RECOVERY_DEFAULT,
+    }))
 }
 
 /// The encoding of clients' packets.

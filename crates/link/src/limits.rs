@@ -26,3 +26,9 @@ pub const NAMESPACE_NAME_BYTES_MAX: usize = 256;
 
 /// Maximum length of the names of all namespaces that a worker declares, in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 4 << 20;
+
+/// The longest time after the loss of its client in which a socket can be recovered.
+pub const RECOVERY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The time for the recovery of a socket if HELLO has none, as in Socket.IO.
+pub const RECOVERY_DEFAULT: Duration = Duration::from_secs(2 * 60);

@@ -205,6 +205,11 @@ impl Link {
         self.hello.parser
     }
 
+    /// How long the application can recover a socket after the loss of its client. `None`: it recovers none.
+    pub fn recovery_ttl(&self) -> Option<Duration> {
+        self.hello.recovery_ttl
+    }
+
     /// Policy for the worker's messages when it crashes.
     pub fn on_crash(&self) -> OnCrash {
         self.hello.on_crash.unwrap_or_default()
@@ -238,6 +243,11 @@ impl Link {
     /// `true` while a message, or a session, may be written. Otherwise it has to wait.
     pub fn has_room(&self) -> bool {
         self.takes_sessions() && self.exchange.unacknowledged_bytes() < self.options.window_bytes
+    }
+
+    /// `true` while an answer to the worker may be long. Otherwise answers are short, so that they don't end the link.
+    pub fn has_room_for_answers(&self) -> bool {
+        self.exchange.unacknowledged_bytes() <= self.options.unacknowledged_bytes_max / 2
     }
 
     /// `true` while the link exists but its connection is broken.

@@ -12,7 +12,7 @@
 //! | part | owns |
 //! |---|---|
 //! | data plane | sessions and their transports, heartbeats, queues to clients, sockets (namespace, id) and their rooms, fan-out, the worker of each session as far as `local` needs it |
-//! | link | workers, the choice of a worker, handles and numbers of namespaces, messages that wait for a worker, frames without acknowledgement; for RESUME the handshake of each session, and `pid`, `state` and `data` of each socket |
+//! | link | workers, the choice of a worker, handles and numbers of namespaces, messages that wait for a worker, frames without acknowledgement; for RESUME the handshake of each session, and `pid`, `state` and `data` of each socket; for RESTORE sockets whose clients are disconnected, and the log of broadcasts |
 //!
 //! # A session
 //!
@@ -45,7 +45,7 @@
 //! * A full inbox of a core refuses the whole call. The link keeps its entries, reads no further frames of that link, and tries again after
 //!   [`LinkSink::space`].
 //!
-//! Deliberately absent: connection state recovery (PERSIST, RESTORE), watched packets (WATCH) and refused requests (CONN_ERROR).
+//! Deliberately absent: watched packets (WATCH) and refused requests (CONN_ERROR).
 
 use crate::Busy;
 use bytes::Bytes;

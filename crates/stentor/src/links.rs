@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stentor_control::{Connect, LinkView, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
 use stentor_edge::{Limits, LinkRoutes};
 use stentor_ports::{Ledger, LinkApp, LinkInbox};
-use stentor_workers::{AppOptions, ForwardOptions, LinkInfo, LinkRequest, Token, Workers};
+use stentor_workers::{AppOptions, ForwardOptions, LinkInfo, LinkRequest, RecoveryOptions, Token, Workers};
 
 /// The status of a request that asks for no WebSocket.
 const UPGRADE_REQUIRED: u16 = 426;
@@ -41,6 +41,8 @@ pub(crate) fn prepare(
             http,
             token: Some(link.token).filter(|token| !token.is_empty()).map(Token::new),
             application,
+            // More would fill the client's queue, which ends the client.
+            recovery: RecoveryOptions { missed_bytes_max: limits.send_buffer_bytes_max / 2, ..link.recovery },
         }
     };
     let workers = Workers::new(links.into_iter().map(app).collect(), ledger.clone());

@@ -1,16 +1,18 @@
 //! The applications with their sessions, and the instructions for the cores that follow from their workers' entries.
 
 use crate::engine::{self, Allowed};
+mod relay;
+
 use crate::headers;
 use crate::inbox::Call;
-use crate::known::{Known, Sessions};
+use crate::known::{Known, Sessions, can_be_kept};
 use crate::options::AppOptions;
+use crate::outbox::Outbox;
+use crate::recovery::{Evicted, Persisted, Recovered, Recovery, RecoveryStats, detach};
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_link::{
     Action, Application, Change, Closing, Code, End, Handle, Hello, Json, LinkError, Message, Messages,
     Namespace, Parser, Refusal, Select, ServerEntry, SessionId, Transmit, WorkerEntry,
@@ -23,39 +25,6 @@ use stentor_ports::{
 /// Bits of a link's number that count the links of one application. The upper bits are the application's.
 const LINK_BITS: u32 = 22;
 
-/// Instructions for the cores, in order.
-#[derive(Default)]
-struct Outbox {
-    /// The instructions of one link after the other.
-    groups: VecDeque<(u32, Vec<LinkEntry>)>,
-    /// `true` if the inbox of a core was full.
-    is_blocked: bool,
-}
-
-impl Outbox {
-    fn push(&mut self, link: u32, entry: LinkEntry) {
-        match self.groups.back_mut() {
-            Some((last, entries)) if *last == link => entries.push(entry),
-            _ => self.groups.push_back((link, vec![entry])),
-        }
-    }
-
-    fn flush(&mut self, inbox: &dyn LinkInbox) {
-        while let Some((link, entries)) = self.groups.front_mut() {
-            self.is_blocked = inbox.carry_out(*link, entries).is_err();
-            if self.is_blocked {
-                return;
-            }
-            self.groups.pop_front();
-        }
-    }
-
-    /// Bytes of the instructions that wait.
-    fn bytes(&self) -> usize {
-        self.groups.iter().flat_map(|(_, entries)| entries).map(LinkEntry::bytes).sum()
-    }
-}
-
 /// The applications, and the sessions of their clients.
 pub(crate) struct Applications {
     options: Vec<AppOptions>,
@@ -64,6 +33,8 @@ pub(crate) struct Applications {
     engines: Arc<LinkApps>,
     applications: Vec<Application>,
     sessions: Sessions,
+    /// The disconnected sockets and the log of broadcasts of each application.
+    recoveries: Vec<Recovery>,
     outbox: Outbox,
     inbox: Arc<dyn LinkInbox>,
     /// Number of links that have ended, of each application and in the order of [`ENDS`](crate::view::ENDS).
@@ -107,6 +78,7 @@ impl Applications {
             names: options.iter().map(|options| options.name.as_str().into()).collect(),
             applications: options.iter().enumerate().map(application).collect(),
             sessions: Sessions::default(),
+            recoveries: options.iter().map(|options| Recovery::new(options.recovery)).collect(),
             outbox: Outbox::default(),
             inbox,
             ends: vec![[0; 5]; options.len()],
@@ -126,6 +98,10 @@ impl Applications {
         self.ends[app]
     }
 
+    pub(crate) fn recovery(&self, app: usize) -> RecoveryStats {
+        self.recoveries[app].stats()
+    }
+
     pub(crate) fn get(&self, app: usize) -> &Application {
         &self.applications[app]
     }
@@ -133,10 +109,11 @@ impl Applications {
     /// Bytes that are held for sessions and workers.
     pub(crate) fn held_bytes(&self) -> usize {
         let applications: usize = self.applications.iter().map(Application::held_bytes).sum();
-        applications + self.sessions.bytes() + self.outbox.bytes()
+        let recoveries: usize = self.recoveries.iter().map(Recovery::bytes).sum();
+        applications + recoveries + self.sessions.bytes() + self.outbox.bytes()
     }
 
-    /// Number of STATE and RELEASED whose data exceeded the bound.
+    /// Number of STATE, RELEASED and PERSIST whose data exceeded the bound.
     pub(crate) fn data_refused(&self) -> u64 {
         self.sessions.data_refused
     }
@@ -239,11 +216,15 @@ impl Applications {
                 self.applications[app].handle_timeout(now);
                 self.act(app, now);
             }
+            if self.recoveries[app].poll_timeout().is_some_and(|at| at <= now) {
+                self.recoveries[app].handle_timeout(now);
+            }
         }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.applications.iter().filter_map(Application::poll_timeout).min()
+        let recoveries = self.recoveries.iter().filter_map(Recovery::poll_timeout);
+        self.applications.iter().filter_map(Application::poll_timeout).chain(recoveries).min()
     }
 
     // Reports of the cores.
@@ -285,6 +266,7 @@ impl Applications {
                     .and_then(|text| Json::new(serde_json::json!({ "message": text }).to_string()));
                 application.handle_closed(id, reason.name().into(), description, now);
                 self.sessions.close(session);
+                self.recoveries[app].release_all(session);
             }
             LinkReport::Receipt => application.write(id, |handle| ServerEntry::Receipt { handle }, now),
             LinkReport::Pressure(is_on) => {
@@ -394,6 +376,7 @@ impl Applications {
             Action::Handled(id) => (0, LinkEntry::Handled(session_of(id))),
             Action::Describe(id, handle) => {
                 let session = session_of(id);
+                self.recoveries[app].release_all(session);
                 self.outbox.push(self.owner_of(app, id), LinkEntry::Own(session));
                 (0, LinkEntry::Describe { session, request: handle.0 })
             }
@@ -437,7 +420,11 @@ impl Applications {
         self.applications[app].link(link)?.namespace(namespace).cloned()
     }
 
-    /// The instruction for the core of a session. `None`: there is none.
+    fn recovery_ttl(&self, app: usize, link: u32) -> Option<Duration> {
+        self.applications[app].link(link)?.recovery_ttl()
+    }
+
+    /// The last instruction for the core of a session. `None`: there is none.
     fn session_entry(
         &mut self,
         app: usize,
@@ -458,8 +445,24 @@ impl Applications {
             E::Close { discard, .. } => LinkEntry::Close { session, discards: discard },
             E::Add { namespace, id, pid, rooms, state, .. } => {
                 let namespace = self.name(app, link, namespace)?;
+                let recovered = self.recoveries[app].complete(session, &namespace, &pid);
                 self.sessions.add(session, &namespace, pid, state);
-                LinkEntry::Add { session, socket: Box::new(LinkSocket { namespace, id, rooms }) }
+                let messages = match recovered {
+                    None => LinkMessages::new(),
+                    Some(Ok(Recovered { data, missed })) => {
+                        self.sessions.set_data(session, &namespace, data);
+                        missed
+                    }
+                    // The client connects again, and begins anew.
+                    Some(Err(Evicted)) => return Some(LinkEntry::Close { session, discards: true }),
+                };
+                let socket = Box::new(LinkSocket { namespace, id, rooms });
+                self.outbox.push(link, LinkEntry::Add { session, socket });
+                if messages.is_empty() {
+                    return None;
+                }
+                let (is_volatile, is_compressed, wants_receipt) = (false, true, false);
+                LinkEntry::Send { session, is_volatile, is_compressed, wants_receipt, messages }
             }
             E::Del { namespace, .. } => {
                 let namespace = self.name(app, link, namespace)?;
@@ -477,9 +480,11 @@ impl Applications {
                 self.sessions.set_data(session, &namespace, data);
                 return None;
             }
-            E::Restore { request, .. } => {
-                // There is no recovery log yet, so no socket can be recovered.
-                let socket = Json::new("null")?;
+            E::Restore { request, namespace, pid, offset, .. } => {
+                let key = (self.name(app, link, namespace)?, pid);
+                let can_answer = self.applications[app].link(link)?.has_room_for_answers();
+                let socket = self.recoveries[app].claim(session, key, &offset, (now, can_answer));
+                let socket = socket.and_then(Persisted::restored).or_else(|| Json::new("null"))?;
                 let entry = ServerEntry::Restored { request, socket };
                 self.applications[app].write_to_link(link, &entry, now);
                 return None;
@@ -499,15 +504,34 @@ impl Applications {
         let number = LinkApp(app as u16);
         match entry {
             WorkerEntry::Broadcast { namespace, broadcast } => {
-                let broadcast = LinkBroadcast {
+                let namespace = self.name(app, link, namespace)?;
+                let logged = broadcast.offset.zip(self.recovery_ttl(app, link));
+                let mut messages = to_cores(broadcast.messages);
+                if logged.is_some() {
+                    detach(&mut messages);
+                }
+                let broadcast = Arc::new(LinkBroadcast {
                     rooms: broadcast.rooms,
                     except: broadcast.except,
                     is_local: broadcast.is_local,
                     is_volatile: broadcast.is_volatile,
                     is_compressed: !broadcast.is_uncompressed,
-                    messages: to_cores(broadcast.messages),
-                };
-                Some(LinkEntry::Broadcast(number, self.name(app, link, namespace)?, Arc::new(broadcast)))
+                    messages,
+                });
+                if let Some((offset, ttl)) = logged {
+                    self.recoveries[app].log(namespace.clone(), offset, broadcast.clone(), (now, ttl));
+                }
+                Some(LinkEntry::Broadcast(number, namespace, broadcast))
+            }
+            WorkerEntry::Persist { namespace, id, pid, rooms, data } => {
+                let key = (self.name(app, link, namespace)?, pid);
+                let ttl = self.recovery_ttl(app, link)?;
+                if can_be_kept(&data) {
+                    self.recoveries[app].persist(key, Persisted { id, rooms, data }, (now, ttl));
+                } else {
+                    self.sessions.data_refused += 1;
+                }
+                None
             }
             WorkerEntry::Select { namespace, select } => {
                 let Select { change, flags, rooms, except, targets } = select;
@@ -526,58 +550,6 @@ impl Applications {
             _ => None,
         }
     }
-
-    /// Passes a request or an answer on to another worker, or, with `to` = 0, to all others that take sessions.
-    fn relay(
-        &mut self,
-        app: usize,
-        (from, namespace): (u32, Namespace),
-        to: u32,
-        body: &Json,
-        messages: &Messages,
-        now: Instant,
-    ) {
-        let Some(name) = self.name(app, from, namespace) else { return };
-        let application = &mut self.applications[app];
-        let receives = |number: u32, takes_sessions: bool| match to {
-            0 => number != from && takes_sessions,
-            to => number == to,
-        };
-        let receivers: Vec<_> = application
-            .links()
-            .filter(|link| receives(link.number(), link.takes_sessions()))
-            .map(|link| (link.number(), link.namespace_index(&name)))
-            .collect();
-        for (number, index) in receivers {
-            let entry = match index {
-                Some(namespace) => ServerEntry::Relayed {
-                    namespace,
-                    link: from,
-                    body: body.clone(),
-                    messages: messages.clone(),
-                },
-                None => {
-                    let Some(body) = no_part(body).filter(|_| to == 0) else { continue };
-                    let entry =
-                        ServerEntry::Relayed { namespace, link: number, body, messages: Messages::new() };
-                    application.write_to_link(from, &entry, now);
-                    continue;
-                }
-            };
-            application.write_to_link(number, &entry, now);
-        }
-    }
-}
-
-/// The answer for a worker that hasn't the namespace of a request. `None`: no answer is expected.
-fn no_part(body: &Json) -> Option<Json> {
-    #[derive(Deserialize)]
-    struct Request<'a> {
-        #[serde(borrow)]
-        id: &'a RawValue,
-    }
-    let Request { id } = serde_json::from_str(body.as_str()).ok()?;
-    Json::new(format!(r#"{{"k":"none","id":{}}}"#, id.get()))
 }
 
 /// The reason why a connection without a link ends.

@@ -206,8 +206,8 @@ fn to_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Whether RESUME can have this text of a socket: it nests it three levels deeper.
-fn can_be_kept(text: &Json) -> bool {
+/// Whether RESUME and RESTORED can have this text of a socket: RESUME nests it three levels deeper.
+pub(crate) fn can_be_kept(text: &Json) -> bool {
     text.as_str().len() <= DATA_BYTES_MAX && text.depth() <= RESUMED_DEPTH_MAX
 }
 
@@ -220,7 +220,7 @@ fn json(text: String) -> Json {
 pub(crate) struct Sessions {
     known: HashMap<LinkSession, Known>,
     bytes: usize,
-    /// Number of STATE and RELEASED whose data exceeded the bound.
+    /// Number of STATE, RELEASED and PERSIST whose data exceeded the bound.
     pub(crate) data_refused: u64,
 }
 

@@ -19,8 +19,10 @@
 //! - `known`: handshake and sockets of each session, for the worker that resumes it.
 //! - `engine`: the options in HELLO.
 //! - `forward`: requests for other paths, for workers' HTTP servers.
+//! - `recovery`: sockets whose clients are disconnected, and the broadcasts that they may have missed.
 //! - `headers`: the JSON of ACCEPT and REFUSE.
 //! - `application`: an application's links, and instructions for the cores.
+//! - `outbox`: instructions that wait for the inboxes of cores.
 //! - `service`: the turns.
 //! - `view`: metrics, and the list of links.
 //!
@@ -36,6 +38,8 @@ mod headers;
 mod inbox;
 mod known;
 mod options;
+mod outbox;
+mod recovery;
 mod service;
 mod view;
 
@@ -43,5 +47,6 @@ pub use connection::Io;
 pub use forward::ForwardOptions;
 pub use handshake::{Accepted, LinkRequest, Refused};
 pub use options::{APPS_MAX, AppOptions, Token};
+pub use recovery::RecoveryOptions;
 pub use service::{Service, TURN_BYTES, Workers};
 pub use view::{LinkInfo, LinkState, sample_metrics};

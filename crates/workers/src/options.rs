@@ -1,6 +1,7 @@
 //! Options of applications.
 
 use crate::forward::ForwardOptions;
+use crate::recovery::RecoveryOptions;
 use std::fmt;
 use stentor_link::ApplicationOptions;
 
@@ -44,6 +45,8 @@ pub struct AppOptions {
     pub http: Option<ForwardOptions>,
     /// Bounds and times.
     pub application: ApplicationOptions,
+    /// Bounds of what is kept for clients that reconnect.
+    pub recovery: RecoveryOptions,
 }
 
 impl Default for AppOptions {
@@ -55,6 +58,7 @@ impl Default for AppOptions {
             message_bytes_max: 1_000_000,
             http: None,
             application: ApplicationOptions::default(),
+            recovery: RecoveryOptions::default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::application::Applications;
 use crate::forward;
+use crate::recovery::RecoveryStats;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,6 +73,7 @@ struct AppView {
     waiting: usize,
     queued_bytes: usize,
     stats: Stats,
+    recovery: RecoveryStats,
     ends: [u64; 5],
 }
 
@@ -139,6 +141,7 @@ impl View {
             view.waiting = application.waiting();
             view.queued_bytes = application.queued_bytes();
             view.stats = application.stats();
+            view.recovery = applications.recovery(app);
             view.ends = applications.ends(app);
             view.name = applications.name_of(app).clone();
             let mut former = std::mem::take(&mut view.links).into_iter().peekable();
@@ -288,6 +291,32 @@ impl State {
                 "link_ends",
                 "Links that have ended, by application and end",
                 self.by_label("end", ends),
+            ),
+            metric(
+                Gauge,
+                "link_recovery_bytes",
+                "Size of the broadcasts and disconnected sockets kept for clients that reconnect, by application",
+                self.by_app(|app| app.recovery.bytes as u64),
+            ),
+            metric(
+                Gauge,
+                "link_recovery_sockets",
+                "Sockets of disconnected clients that can be recovered, by application",
+                self.by_app(|app| app.recovery.sockets as u64),
+            ),
+            metric(
+                Counter,
+                "link_recoveries",
+                "Clients that reconnected with a former socket, by application and outcome: recovered, or failed because they came too late or missed too much",
+                self.by_label("outcome", |app| {
+                    [("recovered", app.recovery.recovered), ("failed", app.recovery.failed)]
+                }),
+            ),
+            metric(
+                Counter,
+                "link_recovery_evicted",
+                "Broadcasts and disconnected sockets evicted early (links.recovery_bytes_max), by application",
+                self.by_app(|app| app.recovery.evicted),
             ),
             metric(
                 Counter,

@@ -8,6 +8,7 @@ use stentor_control::{AuthOptions, HookOptions, IssuerOptions, UpstreamOptions};
 use stentor_edge::{CertificateFiles, DriverChoice, ListenerOptions, Recovery, SockJs, TlsOptions};
 use stentor_hub::HistoryLimits;
 use stentor_link::ApplicationOptions;
+use stentor_workers::RecoveryOptions;
 
 /// The options of `[cluster]`.
 #[cfg_attr(test, derive(Debug))]
@@ -55,6 +56,7 @@ pub(crate) struct LinkOptions {
     pub(crate) http: bool,
     pub(crate) http_connections_max: usize,
     pub(crate) application: ApplicationOptions,
+    pub(crate) recovery: RecoveryOptions,
 }
 
 /// All options that keys set. Only tests have a `Debug` implementation, because the options contain secrets.
@@ -161,6 +163,7 @@ impl Default for Options {
                 http: false,
                 http_connections_max: 1_000,
                 application: ApplicationOptions::default(),
+                recovery: RecoveryOptions::default(),
             },
             links: Vec::new(),
         }

@@ -4,6 +4,7 @@
 
 mod connections;
 mod forwards;
+mod recovery;
 mod restarts;
 mod rig;
 mod sessions;

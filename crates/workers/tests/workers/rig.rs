@@ -100,6 +100,16 @@ impl Rig {
         }
     }
 
+    /// The instructions that the cores have received.
+    pub(crate) fn core_entries(&mut self) -> Vec<(u32, LinkEntry)> {
+        let mut entries = Vec::new();
+        while let Ok(call) = self.cores.try_recv() {
+            let CoreCall::Entry(link, entry) = call else { continue };
+            entries.push((link, entry));
+        }
+        entries
+    }
+
     pub(crate) async fn space(&mut self) {
         assert_eq!(self.cores.recv().await, Some(CoreCall::Space));
     }
@@ -147,8 +157,13 @@ impl Rig {
 
     /// A worker of `chat` that has received WELCOME, and its link.
     pub(crate) async fn start(&self, name: &str) -> (Worker, u32) {
+        self.start_with(name, "").await
+    }
+
+    /// Like [`Self::start`], with further fields of HELLO.
+    pub(crate) async fn start_with(&self, name: &str, fields: &str) -> (Worker, u32) {
         let mut worker = self.connect("app=chat", None).await;
-        worker.hello(name, None, "").await;
+        worker.hello(name, None, fields).await;
         let link = worker.welcome().await;
         (worker, link)
     }

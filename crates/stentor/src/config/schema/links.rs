@@ -55,6 +55,10 @@ section! {
         /// Connections whose request is passed on to a worker's HTTP server (`stentor_link_http_connections`). Further requests are answered
         /// with 503 (`stentor_link_http_connections_refused_total`). A client address has at most a quarter of them.
         http_connections_max: usize, in 1..=1_000_000, [restart];
+        /// Memory for broadcasts and sockets of disconnected clients, with the option `connectionStateRecovery` of the application
+        /// (`stentor_link_recovery_bytes`). When exceeded, the oldest are evicted (`stentor_link_recovery_evicted_total`); clients that need
+        /// them start a new session. A client that missed more than half of `limits.send_buffer_bytes_max` does so as well.
+        recovery_bytes_max: Bytes => link.recovery.bytes_max, in Bytes(0)..=Bytes::mib(65_536), [restart];
         /// The fate of messages that a crashed worker hasn't acknowledged, if the worker chooses none itself.
         on_crash: OnCrash => link.application.on_crash, [restart];
     }

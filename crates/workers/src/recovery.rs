@@ -1,0 +1,375 @@
+//! Connection state recovery of an application: the sockets whose clients are disconnected, and the log of broadcasts.
+//!
+//! ```text
+//!  PERSIST ──► kept ── RESTORE ──► claimed ── ADD ──► the socket's session receives the missed messages
+//!               │ ▲                   │
+//!               │ └───────────────────┘ the session ends or moves before ADD
+//!               └── too old, evicted ──► forgotten
+//! ```
+//!
+//! The cores receive broadcasts and sockets from one queue, so a socket that is added after the messages that it missed receives each
+//! later message once. Missed messages are those of the log after the offset that the client shows, for the rooms of PERSIST, up to ADD.
+//!
+//! A client isn't recovered if its offset isn't in the log any more, or if it missed too much for its queue.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_link::{Json, Names};
+use stentor_ports::{LinkBroadcast, LinkMessage, LinkMessages, LinkSession};
+
+/// Bytes that a broadcast or a socket needs beside its texts and messages.
+const ENTRY_BYTES: usize = 192;
+/// Maximum size of a socket, because RESTORED has it.
+const SOCKET_BYTES_MAX: usize = 1 << 20;
+/// Shortest time between two looks for what is too old.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bounds of an application's recovery.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveryOptions {
+    /// Size of the log and the sockets. Above it, the oldest are evicted.
+    pub bytes_max: usize,
+    /// Size of the messages that a client may have missed. Above it, the client isn't recovered.
+    pub missed_bytes_max: usize,
+}
+
+impl Default for RecoveryOptions {
+    fn default() -> Self {
+        Self { bytes_max: 16 << 20, missed_bytes_max: 512 << 10 }
+    }
+}
+
+/// Totals since the start, and sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecoveryStats {
+    /// Sockets that were recovered.
+    pub(crate) recovered: u64,
+    /// Clients that asked for a socket that couldn't be recovered.
+    pub(crate) failed: u64,
+    /// Broadcasts and sockets that were evicted.
+    pub(crate) evicted: u64,
+    /// Sockets that can be recovered.
+    pub(crate) sockets: usize,
+    /// Size of the log and the sockets.
+    pub(crate) bytes: usize,
+}
+
+/// A socket that has lost its client.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Persisted {
+    pub(crate) id: Box<str>,
+    pub(crate) rooms: Names,
+    pub(crate) data: Json,
+}
+
+impl Persisted {
+    /// The body of RESTORED.
+    pub(crate) fn restored(&self) -> Option<Json> {
+        let (id, rooms) = (serde_json::to_string(&self.id).ok()?, serde_json::to_string(&self.rooms).ok()?);
+        Json::new(format!(r#"{{"sid":{id},"rooms":{rooms},"data":{}}}"#, self.data.as_str()))
+    }
+}
+
+/// A socket's namespace and its private id.
+type Key = (Arc<str>, Box<str>);
+
+struct Kept {
+    socket: Persisted,
+    until: Instant,
+    /// Order of those with the same `until`.
+    number: u64,
+}
+
+struct Claim {
+    pid: Box<str>,
+    kept: Kept,
+    /// Number of the first broadcast that the client may have missed.
+    from: u64,
+}
+
+struct Logged {
+    namespace: Arc<str>,
+    offset: Arc<str>,
+    broadcast: Arc<LinkBroadcast>,
+    until: Instant,
+    bytes: usize,
+}
+
+/// The socket and the missed messages of a client that is recovered.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Recovered {
+    pub(crate) data: Json,
+    pub(crate) missed: LinkMessages,
+}
+
+/// Missed messages were evicted between RESTORE and ADD.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Evicted;
+
+/// The recovery of an application.
+pub(crate) struct Recovery {
+    options: RecoveryOptions,
+    log: VecDeque<Logged>,
+    /// Number of the first broadcast in the log.
+    first: u64,
+    /// Numbers of the broadcasts in the log, by offset.
+    offsets: HashMap<Arc<str>, u64>,
+    sockets: HashMap<Key, Kept>,
+    expiries: BTreeMap<(Instant, u64), Key>,
+    /// Sockets that are being recovered, by the session that gets them.
+    claims: BTreeMap<(LinkSession, Arc<str>), Claim>,
+    /// Number of the next socket.
+    next: u64,
+    sweep_at: Option<Instant>,
+    bytes: usize,
+    stats: RecoveryStats,
+}
+
+/// Gives messages memory of their own. They are parts of a frame, which they would keep whole.
+pub(crate) fn detach(messages: &mut LinkMessages) {
+    for LinkMessage::Text(data) | LinkMessage::Binary(data) in messages {
+        *data = bytes::Bytes::copy_from_slice(data);
+    }
+}
+
+fn content(messages: &LinkMessages) -> usize {
+    messages.iter().map(|message| size_of_val(message) + message.data().len()).sum()
+}
+
+fn names_bytes(names: &[Box<str>]) -> usize {
+    names.iter().map(|name| size_of_val(name) + name.len()).sum()
+}
+
+fn kept_bytes(pid: &str, socket: &Persisted) -> usize {
+    let texts = 2 * pid.len() + socket.id.len() + socket.data.as_str().len();
+    ENTRY_BYTES + texts + names_bytes(&socket.rooms)
+}
+
+/// Whether a socket with these rooms receives a broadcast.
+fn is_for(rooms: &HashSet<&str>, broadcast: &LinkBroadcast) -> bool {
+    let is_in = |names: &[Box<str>]| names.iter().any(|name| rooms.contains(&**name));
+    (broadcast.rooms.is_empty() || is_in(&broadcast.rooms)) && !is_in(&broadcast.except)
+}
+
+impl Recovery {
+    pub(crate) fn new(options: RecoveryOptions) -> Self {
+        Self {
+            options,
+            log: VecDeque::new(),
+            first: 0,
+            offsets: HashMap::new(),
+            sockets: HashMap::new(),
+            expiries: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            next: 0,
+            sweep_at: None,
+            bytes: 0,
+            stats: RecoveryStats::default(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> RecoveryStats {
+        RecoveryStats { sockets: self.sockets.len(), bytes: self.bytes, ..self.stats }
+    }
+
+    /// Adds a broadcast to the log.
+    pub(crate) fn log(
+        &mut self,
+        namespace: Arc<str>,
+        offset: Box<str>,
+        broadcast: Arc<LinkBroadcast>,
+        (now, ttl): (Instant, Duration),
+    ) {
+        let names = names_bytes(&broadcast.rooms) + names_bytes(&broadcast.except);
+        let bytes = ENTRY_BYTES + offset.len() + names + content(&broadcast.messages);
+        let offset: Arc<str> = offset.into();
+        self.offsets.insert(offset.clone(), self.first + self.log.len() as u64);
+        self.log.push_back(Logged { namespace, offset, broadcast, until: now + ttl, bytes });
+        self.added(bytes, now);
+    }
+
+    /// Keeps a socket that has lost its client. Without effect if it has no private id, or is too large.
+    pub(crate) fn persist(
+        &mut self,
+        (namespace, pid): (Arc<str>, Box<str>),
+        socket: Persisted,
+        (now, ttl): (Instant, Duration),
+    ) {
+        if pid.is_empty() || kept_bytes(&pid, &socket) > SOCKET_BYTES_MAX {
+            return;
+        }
+        let kept = Kept { socket, until: now + ttl, number: self.next };
+        self.next += 1;
+        self.keep((namespace, pid), kept);
+        self.added(0, now);
+    }
+
+    fn keep(&mut self, key: Key, kept: Kept) {
+        self.remove(&key);
+        self.bytes += kept_bytes(&key.1, &kept.socket);
+        self.sweep_at.get_or_insert(kept.until);
+        self.expiries.insert((kept.until, kept.number), key.clone());
+        self.sockets.insert(key, kept);
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Kept> {
+        let kept = self.sockets.remove(key)?;
+        self.expiries.remove(&(kept.until, kept.number));
+        self.bytes -= kept_bytes(&key.1, &kept.socket);
+        Some(kept)
+    }
+
+    fn added(&mut self, bytes: usize, now: Instant) {
+        self.bytes += bytes;
+        self.sweep_at.get_or_insert(now + SWEEP_INTERVAL);
+        while self.bytes > self.options.bytes_max && self.evict() {
+            self.stats.evicted += 1;
+        }
+    }
+
+    /// Drops the broadcast or the socket that would be the first to be too old. Returns `false` if there is none.
+    fn evict(&mut self) -> bool {
+        let broadcast = self.log.front().map(|logged| logged.until);
+        let socket = self.expiries.keys().next().map(|expiry| expiry.0);
+        match (broadcast, socket) {
+            (None, None) => false,
+            (Some(_), None) => self.drop_broadcast(),
+            (Some(broadcast), Some(socket)) if broadcast <= socket => self.drop_broadcast(),
+            (_, Some(_)) => self.drop_socket(),
+        }
+    }
+
+    fn drop_broadcast(&mut self) -> bool {
+        let Some(logged) = self.log.pop_front() else { return false };
+        if self.offsets.get(&logged.offset) == Some(&self.first) {
+            self.offsets.remove(&logged.offset);
+        }
+        self.first += 1;
+        self.bytes -= logged.bytes;
+        true
+    }
+
+    fn drop_socket(&mut self) -> bool {
+        let key = self.expiries.values().next().cloned();
+        key.is_some_and(|key| self.remove(&key).is_some())
+    }
+
+    /// A client of a session shows a private id, and the offset of the last message that it has received. Returns the socket if it can
+    /// be recovered. It then waits for [`Self::complete`]. With `false`, it can't be recovered, since its worker is behind.
+    pub(crate) fn claim(
+        &mut self,
+        session: LinkSession,
+        (namespace, pid): (Arc<str>, Box<str>),
+        offset: &str,
+        (now, can_answer): (Instant, bool),
+    ) -> Option<&Persisted> {
+        self.handle_timeout(now);
+        let key = (namespace, pid);
+        let kept = self.sockets.get(&key).filter(|_| can_answer);
+        let from = kept.and_then(|kept| Some((kept, *self.offsets.get(offset)? + 1)));
+        let from = from.filter(|(kept, from)| {
+            let mut bytes = 0;
+            self.missed(&key.0, &kept.socket.rooms, *from).all(|broadcast| {
+                bytes += content(&broadcast.messages);
+                bytes <= self.options.missed_bytes_max
+            })
+        });
+        let Some((_, from)) = from else {
+            self.stats.failed += 1;
+            return None;
+        };
+        self.release(session, &key.0);
+        let kept = self.remove(&key)?;
+        let (namespace, pid) = key;
+        self.bytes += kept_bytes(&pid, &kept.socket);
+        let claim = self.claims.entry((session, namespace)).or_insert(Claim { pid, kept, from });
+        Some(&claim.kept.socket)
+    }
+
+    /// The broadcasts of a namespace from this number on, for a socket with these rooms.
+    fn missed<'a>(
+        &'a self,
+        namespace: &'a Arc<str>,
+        rooms: &'a [Box<str>],
+        from: u64,
+    ) -> impl Iterator<Item = &'a LinkBroadcast> {
+        let start = from.saturating_sub(self.first).min(self.log.len() as u64);
+        let rooms: HashSet<&str> = rooms.iter().map(|room| &**room).collect();
+        let of_socket =
+            move |logged: &&Logged| logged.namespace == *namespace && is_for(&rooms, &logged.broadcast);
+        self.log.range(start as usize..).filter(of_socket).map(|logged| &*logged.broadcast)
+    }
+
+    /// A session has a socket with this private id. `None`: the socket isn't recovered.
+    pub(crate) fn complete(
+        &mut self,
+        session: LinkSession,
+        namespace: &Arc<str>,
+        pid: &str,
+    ) -> Option<Result<Recovered, Evicted>> {
+        let claims = self.claims.get(&(session, namespace.clone()));
+        if claims.is_none_or(|claim| *claim.pid != *pid) {
+            self.release(session, namespace);
+            return None;
+        }
+        let Claim { pid, kept, from } = self.claims.remove(&(session, namespace.clone()))?;
+        self.bytes -= kept_bytes(&pid, &kept.socket);
+        if from < self.first {
+            return Some(Err(Evicted));
+        }
+        self.stats.recovered += 1;
+        let missed = self.missed(namespace, &kept.socket.rooms, from);
+        let missed = missed.flat_map(|broadcast| broadcast.messages.iter().cloned()).collect();
+        Some(Ok(Recovered { data: kept.socket.data, missed }))
+    }
+
+    /// A session's socket in a namespace won't be the claimed one, which waits for another session.
+    fn release(&mut self, session: LinkSession, namespace: &Arc<str>) {
+        if let Some(Claim { pid, kept, .. }) = self.claims.remove(&(session, namespace.clone())) {
+            self.bytes -= kept_bytes(&pid, &kept.socket);
+            let key = (namespace.clone(), pid);
+            if !self.sockets.contains_key(&key) {
+                self.keep(key, kept);
+            }
+        }
+    }
+
+    /// A session has ended, or moves to another worker.
+    pub(crate) fn release_all(&mut self, session: LinkSession) {
+        if self.claims.is_empty() {
+            return;
+        }
+        let of_session = self.claims.keys().filter(|key| key.0 == session);
+        for (_, namespace) in of_session.cloned().collect::<Vec<_>>() {
+            self.release(session, &namespace);
+        }
+    }
+
+    /// Forgets what is too old.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        while self.log.front().is_some_and(|logged| logged.until <= now) {
+            self.drop_broadcast();
+        }
+        while self.expiries.keys().next().is_some_and(|expiry| expiry.0 <= now) {
+            self.drop_socket();
+        }
+        let next =
+            [self.log.front().map(|logged| logged.until), self.expiries.keys().next().map(|key| key.0)];
+        let next = next.into_iter().flatten().min();
+        self.sweep_at = next.map(|next| next.max(now + SWEEP_INTERVAL));
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.sweep_at
+    }
+
+    /// Bytes that the log and the sockets hold.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;

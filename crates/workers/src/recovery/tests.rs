@@ -1,0 +1,170 @@
+use super::*;
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn names(names: &[&str]) -> Names {
+    names.iter().map(|name| (*name).into()).collect()
+}
+
+/// A recovery with a clock, in which each broadcast has its offset as its message.
+struct Table {
+    recovery: Recovery,
+    now: Instant,
+}
+
+impl Table {
+    fn new(options: RecoveryOptions) -> Self {
+        Self { recovery: Recovery::new(options), now: Instant::now() }
+    }
+
+    fn log(&mut self, namespace: &str, offset: &str, rooms: &[&str], except: &[&str]) {
+        let message = LinkMessage::Text(offset.to_owned().into());
+        let broadcast = LinkBroadcast {
+            rooms: names(rooms),
+            except: names(except),
+            is_local: false,
+            is_volatile: false,
+            is_compressed: true,
+            messages: [message].into_iter().collect(),
+        };
+        self.recovery.log(namespace.into(), offset.into(), broadcast.into(), (self.now, TTL));
+    }
+
+    fn persist(&mut self, pid: &str, rooms: &[&str]) {
+        let data = Json::new(r#"{"a":1}"#).unwrap();
+        let socket = Persisted { id: "id".into(), rooms: names(rooms), data };
+        self.recovery.persist(("/".into(), pid.into()), socket, (self.now, TTL));
+    }
+
+    fn claim(&mut self, session: u64, pid: &str, offset: &str) -> Option<String> {
+        let (session, key) = (LinkSession::from_bits(session), ("/".into(), pid.into()));
+        let socket = self.recovery.claim(session, key, offset, (self.now, true))?;
+        Some(socket.restored()?.as_str().into())
+    }
+
+    /// The missed messages. `None`: the socket isn't recovered.
+    fn complete(&mut self, session: u64, pid: &str) -> Option<Result<Vec<String>, Evicted>> {
+        let recovered = self.recovery.complete(LinkSession::from_bits(session), &"/".into(), pid)?;
+        let text = |message: &LinkMessage| String::from_utf8(message.data().to_vec()).unwrap();
+        Some(recovered.map(|recovered| recovered.missed.iter().map(text).collect()))
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.recovery.handle_timeout(self.now);
+    }
+}
+
+#[test]
+fn a_client_receives_what_its_rooms_missed_after_its_offset() {
+    let mut table = Table::new(RecoveryOptions::default());
+    table.log("/", "seen", &[], &[]);
+    table.persist("pid", &["id", "r", "\"quoted\""]);
+    table.log("/", "all", &[], &[]);
+    table.log("/", "room", &["x", "r"], &[]);
+    table.log("/", "other room", &["x"], &[]);
+    table.log("/", "excepted", &[], &["x", "id"]);
+    table.log("/chat", "other namespace", &[], &[]);
+    let socket = r#"{"sid":"id","rooms":["id","r","\"quoted\""],"data":{"a":1}}"#;
+    assert_eq!(table.claim(1, "pid", "seen").as_deref(), Some(socket));
+    // Messages that are sent before the socket is there are missed as well.
+    table.log("/", "late", &["r"], &[]);
+    assert_eq!(table.claim(2, "pid", "seen"), None);
+    assert_eq!(table.complete(1, "pid"), Some(Ok(["all", "room", "late"].map(String::from).into())));
+    // The socket has a client again.
+    assert_eq!((table.complete(1, "pid"), table.claim(3, "pid", "seen")), (None, None));
+    let stats = table.recovery.stats();
+    assert_eq!((stats.recovered, stats.failed, stats.sockets), (1, 2, 0));
+}
+
+#[test]
+fn a_client_without_a_kept_offset_or_socket_begins_anew() {
+    let mut table = Table::new(RecoveryOptions { missed_bytes_max: 200, ..RecoveryOptions::default() });
+    table.log("/", "seen", &[], &[]);
+    table.persist("pid", &["id"]);
+    assert_eq!(table.claim(1, "pid", "unknown"), None);
+    assert_eq!(table.claim(1, "unknown", "seen"), None);
+    for (pid, room) in [("", "id"), ("large", &*".".repeat(SOCKET_BYTES_MAX))] {
+        table.persist(pid, &[room]);
+        assert_eq!(table.claim(1, pid, "seen"), None);
+    }
+    let key = ("/".into(), "pid".into());
+    let of_busy_worker = table.recovery.claim(LinkSession::from_bits(1), key, "seen", (table.now, false));
+    assert_eq!(of_busy_worker, None);
+    for n in 0..5 {
+        table.log("/", &format!("{n}"), &[], &[]);
+    }
+    assert_eq!(table.claim(1, "pid", "seen"), None, "the client has missed too much");
+    assert!(table.claim(1, "pid", "2").is_some());
+}
+
+#[test]
+fn a_claimed_socket_waits_for_another_session_if_its_session_ends() {
+    let mut table = Table::new(RecoveryOptions::default());
+    table.log("/", "seen", &[], &[]);
+    table.persist("pid", &["id"]);
+    assert!(table.claim(1, "pid", "seen").is_some());
+    table.recovery.release_all(LinkSession::from_bits(2));
+    assert_eq!(table.claim(2, "pid", "seen"), None);
+    table.recovery.release_all(LinkSession::from_bits(1));
+    assert!(table.claim(2, "pid", "seen").is_some());
+    // The worker has given the session another socket.
+    assert_eq!(table.complete(2, "another"), None);
+    assert!(table.claim(3, "pid", "seen").is_some());
+    table.pass(TTL);
+    assert_eq!(table.recovery.poll_timeout(), None);
+    table.recovery.release_all(LinkSession::from_bits(3));
+    assert_eq!(table.recovery.poll_timeout(), Some(table.now));
+    assert_eq!(table.claim(4, "pid", "seen"), None, "the time counts from the loss of the client");
+    table.pass(SWEEP_INTERVAL);
+    assert_eq!((table.recovery.bytes(), table.recovery.poll_timeout()), (0, None));
+}
+
+#[test]
+fn sockets_and_broadcasts_are_forgotten_in_time() {
+    let mut table = Table::new(RecoveryOptions::default());
+    table.log("/", "seen", &[], &[]);
+    table.pass(TTL / 2);
+    table.persist("pid", &["id"]);
+    table.persist("pid", &["id"]);
+    table.log("/", "later", &[], &[]);
+    table.pass(TTL / 2);
+    assert_eq!(table.claim(1, "pid", "seen"), None);
+    table.log("/", "missed", &[], &[]);
+    assert!(table.claim(1, "pid", "later").is_some());
+    assert_eq!(table.complete(1, "pid"), Some(Ok(vec!["missed".into()])));
+    let at = table.recovery.poll_timeout().unwrap();
+    assert_eq!(at, table.now + TTL / 2);
+    table.pass(TTL);
+    assert_eq!((table.recovery.bytes(), table.recovery.poll_timeout()), (0, None));
+    assert!(table.recovery.offsets.is_empty() && table.recovery.expiries.is_empty());
+}
+
+#[test]
+fn the_oldest_are_evicted_above_the_bound() {
+    let mut table = Table::new(RecoveryOptions { bytes_max: 2_000, ..RecoveryOptions::default() });
+    table.log("/", "seen", &[], &[]);
+    table.persist("pid", &["id"]);
+    assert!(table.claim(1, "pid", "seen").is_some());
+    table.log("/", "missed", &[], &[]);
+    table.persist("old", &["id"]);
+    for n in 0..20 {
+        table.now += Duration::from_millis(1);
+        table.log("/", &format!("{n}"), &[], &[]);
+        assert!(table.recovery.bytes() <= 2_000);
+    }
+    let stats = table.recovery.stats();
+    assert_eq!((stats.sockets, stats.evicted > 3), (0, true), "{stats:?}");
+    // A message that the client was promised is gone.
+    assert_eq!(table.complete(1, "pid"), Some(Err(Evicted)));
+    assert_eq!(table.recovery.stats().recovered, 0);
+}
+
+#[test]
+fn a_logged_message_keeps_no_frame() {
+    let frame = bytes::Bytes::from(vec![b'a'; 100]);
+    let parts = [LinkMessage::Binary(frame.slice(..1)), LinkMessage::Text(frame.slice(1..2))];
+    let mut messages = parts.into_iter().collect();
+    detach(&mut messages);
+    assert!(frame.is_unique() && messages.iter().all(|message| *message.data() == "a"));
+}
