@@ -220,7 +220,7 @@ const addresses = (port) => ({ http: `http://127.0.0.1:${port}`, ws: `ws://127.0
 /** Vite in front of a server. */
 export async function vite(t, server) {
   const { folder, own, port } = await copied(t, server, 'vite.config.js');
-  const { createServer } = await import('vite');
+  const { createServer } = await import('./dev-servers/index.mjs');
   const running = await createServer({ configFile: own, root: folder, cacheDir: folder, logLevel: 'silent', server: { host: '127.0.0.1', port, strictPort: true } });
   await running.listen();
   t.after(() => running.close());
@@ -230,11 +230,11 @@ export async function vite(t, server) {
 /** webpack-dev-server in front of a server. */
 export async function webpack(t, server) {
   const { folder, own, port } = await copied(t, server, 'webpack.config.cjs');
-  const [{ default: compiler }, { default: DevServer }, { default: { devServer } }] = await Promise.all([import('webpack'), import('webpack-dev-server'), import(own)]);
+  const [{ webpack: compiler, WebpackDevServer }, { default: { devServer } }] = await Promise.all([import('./dev-servers/index.mjs'), import(own)]);
   writeFileSync(path.join(folder, 'index.js'), '');
   const compiled = compiler({ mode: 'development', context: folder, entry: './index.js', output: { path: folder }, infrastructureLogging: { level: 'none' }, stats: 'none' });
   // The clients of the tests are no pages.
-  const running = new DevServer({ ...devServer, allowedHosts: 'all', host: '127.0.0.1', port, open: false }, compiled);
+  const running = new WebpackDevServer({ ...devServer, allowedHosts: 'all', host: '127.0.0.1', port, open: false }, compiled);
   await running.start();
   t.after(() => running.stop());
   return addresses(port);
