@@ -119,7 +119,7 @@ fn page(path: &str, text: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title} · Stentor</title>\n<style>{STYLE}</style>\n\
+         <title>{title} · Stentor</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}</style>\n\
          <nav><a href=\"/\">Demo</a></nav>\n<main>\n{body}</main>\n</html>\n"
     )
 }
@@ -183,7 +183,7 @@ mod tests {
                 let (target, fragment) = href.split_once('#').unwrap_or((href, ""));
                 Some((if target.is_empty() { path } else { target }, fragment))
             }) {
-                if target == "/" || target.contains("://") {
+                if target == "/" || target.contains(':') {
                     continue;
                 }
                 let (_, text) = pages.iter().find(|(path, _)| path == target).expect(target);
