@@ -42,6 +42,7 @@ pub use stentor_session::options::{
 pub use stentor_session::origin::{Origins, PatternError};
 pub use stentor_session::protocols::route::{Closing, closings};
 pub use stentor_session::proxies::{ForwardedHeader, Proxies};
+pub use stentor_session::proxy_users::ProxyUsers;
 pub use stentor_session::rule::{Presence, Rooms, Rule, Template, TemplateError};
 pub use stentor_session::shared::Shared as NodeHandle;
 pub use tls::{CertificateFiles, PreparedTls, TlsError, TlsHandle, TlsOptions};

@@ -54,9 +54,32 @@ impl Identity {
     }
 }
 
+/// Whether a request header has this name, or a spelling that some servers take for it: `_` for `-`.
+pub fn is_named(header: &str, name: &str) -> bool {
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    header.bytes().map(dashed).eq(name.bytes().map(dashed))
+}
+
+/// The issuer of users that an authenticating proxy names. No issuer of tokens has this name.
+pub const PROXY_ISSUER: &str = "proxy";
+
+/// The user of a client, as an authenticating proxy has named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyUser {
+    /// The user.
+    pub subject: Arc<str>,
+    /// The groups of the user.
+    pub groups: Vec<Box<str>>,
+    /// The time of the client's first request, in Unix seconds.
+    pub issued_at: u64,
+}
+
 /// Credentials that a client presents.
 #[derive(Clone, Copy)]
 pub struct Credentials<'a> {
+    /// The user that an authenticating proxy names. It counts only from a page of the server's own origin, or of one that is allowed
+    /// by name. A token beside it must belong to the same user.
+    pub user: Option<&'a ProxyUser>,
     /// The token, from any of its sources. A token in a cookie counts only if the page has the server's own origin or is allowed
     /// by name.
     pub token: Option<&'a str>,
@@ -67,8 +90,13 @@ pub struct Credentials<'a> {
 impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The token is a secret.
-        let Self { token, client } = self;
-        f.debug_struct("Credentials").field("has_token", &token.is_some()).field("client", client).finish()
+        let Self { user, token, client } = self;
+        let has_token = token.is_some();
+        f.debug_struct("Credentials")
+            .field("user", user)
+            .field("has_token", &has_token)
+            .field("client", client)
+            .finish()
     }
 }
 

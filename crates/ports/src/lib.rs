@@ -51,8 +51,8 @@ pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
 pub use exposition::{CERTIFICATE_EXPIRY, Histogram, HistogramSample, Metric, MetricKind, expiries};
 pub use feeds::{FeedUpdate, Feeds, KeyInterest, REQUESTERS_MAX};
 pub use identity::{
-    Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, Recheck,
-    RecheckAction, RevocationList, RevocationsFull, Revoked, SignatureWork,
+    Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, PROXY_ISSUER,
+    ProxyUser, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, SignatureWork, is_named,
 };
 pub use ledger::{Charge, Class, Ledger};
 pub use lifecycle::{Drain, Lifecycle, MetricSource};

@@ -29,6 +29,8 @@ pub struct ClientConnection {
     pub input: Vec<u8>,
     /// `true` if the client uses TLS to the node that it connected to. `input` is plaintext in any case.
     pub is_tls: bool,
+    /// `true` if the other end of the socket was an authenticating proxy, which may name users.
+    pub is_gateway: bool,
 }
 
 /// The reason why a core receives a connection.

@@ -46,6 +46,7 @@ pub mod options;
 pub mod origin;
 pub mod protocols;
 pub mod proxies;
+pub mod proxy_users;
 mod published;
 pub mod recovery;
 pub mod refusal_log;

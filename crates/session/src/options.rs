@@ -13,6 +13,7 @@ use crate::ports::{
     Relay,
 };
 use crate::proxies::Proxies;
+use crate::proxy_users::ProxyUsers;
 use crate::rule::Rooms;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -240,6 +241,11 @@ impl Options {
     pub(crate) fn cookie_path(&self) -> &str {
         if self.base_path.is_empty() { "/" } else { &self.base_path }
     }
+
+    /// Whether the other end of a socket is an authenticating proxy, which may name users.
+    pub fn is_gateway(&self, peer: std::net::IpAddr) -> bool {
+        self.tokens.proxy.as_ref().is_some_and(|proxy| proxy.from.contains(peer))
+    }
 }
 
 /// Maximum number of prefixes at which SockJS is served.
@@ -333,6 +339,8 @@ with_defaults! {
     pub struct Tokens {
         /// The cookie that may carry a token. It counts only if the request's `Origin` is the server's own or listed by name.
         pub cookie: Option<String> = None,
+        /// The authenticating proxy that names users. `None` without one.
+        pub proxy: Option<ProxyUsers> = None,
         /// Time before the expiry of a token at which the client is asked for a new one; at most half of the remaining time.
         pub renewal_lead: Duration = Duration::from_secs(30),
     }

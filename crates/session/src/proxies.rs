@@ -7,7 +7,7 @@
 //! The host is the first one that the header names. It counts for the origin check and for `[server] hosts` only.
 
 use crate::defaults::with_defaults;
-use crate::ports::Networks;
+use crate::ports::{Networks, source_of};
 use std::net::IpAddr;
 use std::time::Duration;
 use stentor_wire::http1::{Hop, Request, forwarded, forwarded_host, x_forwarded_for, x_forwarded_host};
@@ -56,6 +56,15 @@ with_defaults! {
     }
 }
 
+/// The other end of a connection's socket, at this server or at another node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketPeer {
+    /// `true` if it uses TLS.
+    pub is_tls: bool,
+    /// `true` if it is an authenticating proxy, which may name users. The address of the connection may be one that it states.
+    pub is_gateway: bool,
+}
+
 /// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
@@ -67,6 +76,13 @@ pub struct ClientAddress {
     pub(crate) is_secure: bool,
     /// The fault of a header that must have exactly one address.
     pub(crate) fault: Option<HeaderFault>,
+}
+
+impl ClientAddress {
+    /// A number for the client's address.
+    pub fn source(&self) -> u64 {
+        source_of(self.ip)
+    }
 }
 
 impl Proxies {

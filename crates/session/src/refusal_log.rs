@@ -27,6 +27,8 @@ pub enum Refusal {
     Origin,
     /// A connection began without the header of the PROXY protocol.
     ProxyHeader,
+    /// A request names a user, and doesn't come from an authenticating proxy.
+    User,
 }
 
 #[derive(Default)]

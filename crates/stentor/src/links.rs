@@ -3,7 +3,7 @@
 use crate::config::options::LinkOptions;
 use std::sync::Arc;
 use stentor_control::{Connect, LinkView, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
-use stentor_edge::{Limits, LinkRoutes};
+use stentor_edge::{LinkRoutes, Options};
 use stentor_ports::{Ledger, LinkApp, LinkInbox};
 use stentor_workers::{AppOptions, ForwardOptions, LinkInfo, LinkRequest, RecoveryOptions, Token, Workers};
 
@@ -17,12 +17,15 @@ struct AdminLinks(Arc<Workers>);
 /// Makes the service and the routes of its clients. Returns `None` without `[[links]]`.
 pub(crate) fn prepare(
     links: Vec<LinkOptions>,
-    limits: &Limits,
+    edge: &Options,
     ledger: &Arc<Ledger>,
 ) -> Option<(Arc<Workers>, LinkRoutes)> {
     if links.is_empty() {
         return None;
     }
+    let limits = &edge.limits;
+    let hidden_headers: Vec<Box<str>> =
+        edge.tokens.proxy.iter().flat_map(|proxy| proxy.headers()).map(Box::from).collect();
     let app = |link: LinkOptions| {
         let mut application = link.application;
         let message_bytes_max = limits.message_bytes_max;
@@ -30,6 +33,7 @@ pub(crate) fn prepare(
             connections_max: link.http_connections_max,
             grace: application.grace,
             idle_timeout: limits.idle_timeout,
+            hidden_headers: hidden_headers.clone(),
         });
         // A worker that is within its window may be given one more message.
         let bytes_max = application.link.window_bytes + 2 * message_bytes_max;

@@ -159,7 +159,7 @@ pub(crate) async fn launch(
     if let Some(joining) = &joining {
         edge.notices = joining.observe_sessions(edge.notices.take());
     }
-    let workers = links::prepare(links, &edge.limits, &ledger).map(|(workers, routes)| {
+    let workers = links::prepare(links, &edge, &ledger).map(|(workers, routes)| {
         edge.link = Some(routes);
         control.links = Some(links::of_admin(&workers));
         workers

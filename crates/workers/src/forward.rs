@@ -8,8 +8,8 @@
 //! being held: a side that doesn't read slows the other one down. The connection is closed after the response, so that the next request
 //! reaches a core. A WebSocket is carried until one side ends it.
 //!
-//! Headers of one hop are left out (RFC 9110, section 7.6.1), and so are the headers with which clients could pretend to be proxies.
-//! `X-Forwarded-For` and `X-Forwarded-Proto` have the client as Stentor knows it.
+//! Headers of one hop are left out (RFC 9110, section 7.6.1), and so are the headers with which clients could pretend to be proxies
+//! (`X-Forwarded-…`, and those of `[auth.proxy]`). `X-Forwarded-For` and `X-Forwarded-Proto` have the client as Stentor knows it.
 //!
 //! **Bounds.** At most [`ForwardOptions::connections_max`] connections, each charged to the ledger. A request waits for a worker as long
 //! as a session does. A connection without a byte in either direction for [`ForwardOptions::idle_timeout`] ends.
@@ -33,7 +33,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use stentor_ports::{
     Charge, Class, ClientConnection, Forward, ForwardedClient, Histogram, Ledger, Metric, MetricKind,
-    MetricSource, source_of,
+    MetricSource, is_named, source_of,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -68,7 +68,7 @@ const NOT_PASSED: [&str; 13] = [
 ];
 
 /// Bounds and times of requests that are passed on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ForwardOptions {
     /// Maximum number of connections.
     pub connections_max: usize,
@@ -76,6 +76,9 @@ pub struct ForwardOptions {
     pub grace: Duration,
     /// Time without a byte in either direction after which a connection ends.
     pub idle_timeout: Duration,
+    /// Further headers that workers don't get: those of an authenticating proxy. Clients could forge its user, and its secret is
+    /// none of a worker's.
+    pub hidden_headers: Vec<Box<str>>,
 }
 
 /// The addresses of the HTTP servers of an application's workers.
@@ -243,7 +246,10 @@ impl Forwarder {
         *request.uri_mut() = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();
-        remove_hop(headers, |name| name.starts_with("x-forwarded-"));
+        let hidden = &self.options.hidden_headers;
+        remove_hop(headers, |header| {
+            header.starts_with("x-forwarded-") || hidden.iter().any(|name| is_named(header, name))
+        });
         let address = client.ip.to_string();
         if let Ok(address) = HeaderValue::from_str(&address) {
             headers.insert(HeaderName::from_static("x-forwarded-for"), address);

@@ -82,7 +82,7 @@ impl Workers {
         let engines = Arc::new(LinkApps::new(apps.iter().map(|app| &app.path)));
         let http = apps.iter().enumerate().find_map(|(app, options)| {
             let (targets, followed) = watch::channel(Targets::default());
-            let forwarder = Forwarder::new(options.http?, followed, ledger.clone());
+            let forwarder = Forwarder::new(options.http.clone()?, followed, ledger.clone());
             Some(Http { app, targets: Arc::new(targets), forwarder })
         });
         Arc::new(Self { apps, engines, http, inbox, view: Arc::default(), ledger, open, refusing })

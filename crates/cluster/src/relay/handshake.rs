@@ -36,6 +36,9 @@ const INTRODUCTION_BYTES: usize = CLAIMS_BYTES + TAG_BYTES;
 /// Kinds of connections. An unknown kind is a client's without TLS.
 const TLS: u8 = 1;
 const PROBE: u8 = 2;
+/// Kinds of connections of authenticating proxies, without and with TLS.
+const GATEWAY: u8 = 4;
+const GATEWAY_TLS: u8 = GATEWAY | TLS;
 
 /// The client's address and protocol, for the node with the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub(super) struct Client {
     pub(super) address: SocketAddr,
     /// `true` if the client uses TLS.
     pub(super) is_tls: bool,
+    /// `true` if the client is an authenticating proxy. The handshake's tag covers it.
+    pub(super) is_gateway: bool,
 }
 
 /// The reason why a connection between nodes isn't used.
@@ -100,7 +105,12 @@ impl Handshake {
         owner: NodeId,
         client: Client,
     ) -> Result<(), HandshakeError> {
-        let kind = if client.is_tls { TLS } else { 0 };
+        let kind = match (client.is_gateway, client.is_tls) {
+            (false, false) => 0,
+            (false, true) => TLS,
+            (true, false) => GATEWAY,
+            (true, true) => GATEWAY_TLS,
+        };
         self.introduce(stream, owner, client.address, kind).await.map(drop)
     }
 
@@ -184,7 +194,9 @@ impl Handshake {
         let acceptance = self.mac(part, &challenge, &introduction).finalize().into_bytes();
         stream.write_all(&acceptance).await?;
         let address = SocketAddr::new(Ipv6Addr::from(address).to_canonical(), u16::from_le_bytes(port));
-        let client = (!is_probe).then_some(Client { address, is_tls: kind == [TLS] });
+        let is_gateway = matches!(kind, [GATEWAY | GATEWAY_TLS]);
+        let is_tls = matches!(kind, [TLS | GATEWAY_TLS]);
+        let client = (!is_probe).then_some(Client { address, is_tls, is_gateway });
         Ok((NodeId(u64::from_le_bytes(node)), client))
     }
 }

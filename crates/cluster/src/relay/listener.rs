@@ -4,7 +4,7 @@
 //! evicts the oldest one. A node proves itself within a round trip, while a silent connection grows old, so an attacker
 //! can't hold all places.
 
-use super::handshake::HandshakeError;
+use super::handshake::{Client, HandshakeError};
 use super::metrics::{Refusal, count};
 use super::{HANDSHAKE_TIMEOUT, Relays};
 use std::collections::VecDeque;
@@ -108,5 +108,6 @@ async fn take(
     })?;
     let Some(client) = client else { return Ok(None) };
     let socket = socket.into_std().map_err(|_| Refusal::Incomplete)?;
-    Ok(Some(ClientConnection { socket, peer: client.address, input: Vec::new(), is_tls: client.is_tls }))
+    let Client { address: peer, is_tls, is_gateway } = client;
+    Ok(Some(ClientConnection { socket, peer, input: Vec::new(), is_tls, is_gateway }))
 }

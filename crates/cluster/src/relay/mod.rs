@@ -202,7 +202,8 @@ impl Relays {
     ) -> Result<TcpStream, Failure> {
         let mut owner = TcpStream::connect(address).await.map_err(|_| Failure::Unreachable)?;
         let _ = owner.set_nodelay(true);
-        let client = Client { address: connection.peer, is_tls: connection.is_tls };
+        let ClientConnection { peer: address, is_tls, is_gateway, .. } = *connection;
+        let client = Client { address, is_tls, is_gateway };
         match self.handshake.dial(&mut owner, node, client).await {
             Ok(()) => Ok(owner),
             Err(HandshakeError::NotAuthentic) => Err(Failure::NotAuthentic),

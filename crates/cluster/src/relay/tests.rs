@@ -19,7 +19,7 @@ const OWNER: NodeId = NodeId(1);
 const RELAY: NodeId = NodeId(2);
 
 fn client() -> Client {
-    Client { address: "192.0.2.7:4711".parse().unwrap(), is_tls: false }
+    Client { address: "192.0.2.7:4711".parse().unwrap(), is_tls: false, is_gateway: false }
 }
 
 /// Runs both sides of a handshake with these secrets. The relay dials the node `meant`.
@@ -53,7 +53,7 @@ async fn nodes_with_one_secret_know_each_other() {
     }
     // The client's address is an IPv6 address, and the client uses TLS.
     let (mut a, mut b) = duplex(1024);
-    let six = Client { address: "[2001:db8::1]:9".parse().unwrap(), is_tls: true };
+    let six = Client { address: "[2001:db8::1]:9".parse().unwrap(), is_tls: true, is_gateway: true };
     let (owner, relay) = (Handshake::new(OWNER, None), Handshake::new(RELAY, None));
     let (accepted, dialed) = tokio::join!(owner.accept(&mut a, || true), relay.dial(&mut b, OWNER, six));
     assert_eq!((accepted.unwrap().1, dialed.is_ok()), (Some(six), true));

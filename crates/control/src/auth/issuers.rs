@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use stentor_auth::{Issuer, Key, KeySet};
-use stentor_ports::IdentityReply;
+use stentor_ports::{IdentityReply, ProxyUser};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -25,14 +25,21 @@ const LOG_INTERVAL: Duration = Duration::from_secs(600);
 pub(super) struct Waiting {
     pub(super) reply: IdentityReply,
     pub(super) token: Box<str>,
+    /// The user that an authenticating proxy names beside the token.
+    pub(super) user: Option<ProxyUser>,
     /// The gauge of waiting clients.
     gauge: Gauge,
 }
 
 impl Waiting {
-    pub(super) fn new(reply: IdentityReply, token: &str, metrics: &AuthMetrics) -> Self {
+    pub(super) fn new(
+        reply: IdentityReply,
+        token: &str,
+        user: Option<&ProxyUser>,
+        metrics: &AuthMetrics,
+    ) -> Self {
         metrics.waiting.inc();
-        Self { reply, token: token.into(), gauge: metrics.waiting.clone() }
+        Self { reply, token: token.into(), user: user.cloned(), gauge: metrics.waiting.clone() }
     }
 }
 

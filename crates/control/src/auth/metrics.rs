@@ -44,7 +44,7 @@ pub(crate) struct AuthMetrics {
 }
 
 /// Reasons for refusing a client, in addition to the reasons for refusing a token ([`Refused::LABELS`]).
-pub(super) const REASONS: [&str; 3] = ["missing", "revoked", "unavailable"];
+pub(super) const REASONS: [&str; 4] = ["missing", "other_user", "revoked", "unavailable"];
 
 impl AuthMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {

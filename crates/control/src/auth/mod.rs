@@ -31,13 +31,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use stentor_auth::{
-    Claims, Digest, Full, Permissions, Refused, Revocation, Revocations, TOKEN_BYTES_MAX, TokenCache,
-    TokenFacts, Unverified,
+    Attributes, Claims, Digest, Full, Permissions, Refused, Revocation, Revocations, TOKEN_BYTES_MAX,
+    TokenCache, TokenFacts, Unverified,
 };
 use stentor_hub::Room;
 use stentor_ports::{
-    Asking, Authentication, Authenticator, Charge, Class, Credentials, Denial, Identity, Ledger, Principal,
-    SignatureWork,
+    Asking, Authentication, Authenticator, Charge, Class, Credentials, Denial, Identity, Ledger,
+    PROXY_ISSUER, Principal, ProxyUser, SignatureWork,
 };
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -57,6 +57,8 @@ pub struct Auth {
     settings: RwLock<Arc<Settings>>,
     permissions: Arc<SharedPermissions>,
     anonymous: Arc<Identity>,
+    /// `None` if no proxy names users.
+    proxy_lifetime: Option<Duration>,
     cache: [Mutex<Shard>; SHARDS],
     /// Incremented before the cache is cleared. A token whose verification began before isn't stored.
     cache_epoch: AtomicU64,
@@ -156,11 +158,13 @@ impl Auth {
             tokens: TokenCache::new(options.token_cache_bytes_max / SHARDS),
             charge: Charge::new(ledger.clone(), Class::Tokens),
         };
-        let lifetime = options.token_lifetime_max + options.leeway;
+        let lifetime =
+            options.token_lifetime_max.max(options.proxy_lifetime.unwrap_or_default()) + options.leeway;
         Ok(Arc::new(Self {
             settings: RwLock::new(Arc::new(Settings::new(options, &Settings::default())?)),
             permissions,
             anonymous: Arc::new(Identity::anonymous(Arc::new(anonymous))),
+            proxy_lifetime: options.proxy_lifetime,
             cache: std::array::from_fn(|_| Mutex::new(shard())),
             cache_epoch: AtomicU64::new(0),
             revocations: RwLock::new(Revoked {
@@ -256,7 +260,7 @@ impl Auth {
             // Threads of the control plane serve no client connections, so verification has no time budget here.
             let mut work = SignatureWork::new(Duration::MAX);
             let answer = match self.verify(&client.token, None, now, &mut work) {
-                Ok(identity) => self.accept(identity),
+                Ok(identity) => self.accept(identity, client.user.as_ref()),
                 Err(Failure::OtherKey(Refused::Key, _)) if !fetched.is_success => Err(self.unavailable()),
                 Err(Failure::OtherKey(error, _) | Failure::Refused(error)) => Err(self.refuse(&error)),
                 Err(Failure::Postponed) => Err(self.unavailable()),
@@ -348,12 +352,42 @@ impl Auth {
         })
     }
 
-    /// Accepts an identity unless it is revoked.
-    fn accept(&self, identity: Arc<Identity>) -> Result<Arc<Identity>, Denial> {
+    /// Accepts an identity unless it is revoked. If an authenticating proxy names a `user`, the token must be that user's, and the
+    /// client has the identity by the proxy.
+    fn accept(&self, identity: Arc<Identity>, user: Option<&ProxyUser>) -> Result<Arc<Identity>, Denial> {
         if self.is_revoked(&identity) {
             self.metrics.refuse("revoked");
             return Err(Denial::TOKEN_REVOKED);
         }
+        let Some(user) = user else { return Ok(identity) };
+        if identity.token_principal.as_ref().is_none_or(|principal| principal.subject != user.subject) {
+            self.metrics.refuse("other_user");
+            return Err(Denial::new("token_invalid", "the token is not of the user that the proxy names"));
+        }
+        self.accept_user(user)
+    }
+
+    /// Accepts the user that an authenticating proxy names, unless it is revoked, or named too long ago.
+    fn accept_user(&self, user: &ProxyUser) -> Result<Arc<Identity>, Denial> {
+        let lifetime = self.proxy_lifetime.unwrap_or_default();
+        let expires_at = user.issued_at.saturating_add(lifetime.as_secs());
+        if expires_at <= unix_seconds() {
+            self.metrics.refuse("expired");
+            return Err(Denial::new("token_expired", "the proxy named the user too long ago"));
+        }
+        let principal = Principal { issuer: PROXY_ISSUER.into(), subject: user.subject.clone() };
+        let attributes = Attributes::of_user(PROXY_ISSUER, &user.subject, &user.groups);
+        let authorizer =
+            ClientAuthorizer::new(self.permissions.clone(), Some(attributes), None, self.metrics.clone());
+        let identity = Arc::new(Identity {
+            principal: Some(principal.clone()),
+            token_principal: Some(principal),
+            issued_at: Some(user.issued_at),
+            expires_at: Some(expires_at),
+            ..Identity::anonymous(Arc::new(authorizer))
+        });
+        let identity = self.accept(identity, None)?;
+        self.metrics.accepted.inc();
         Ok(identity)
     }
 
@@ -390,7 +424,12 @@ impl Auth {
 
     /// Returns the issuer if there is exactly one.
     pub(crate) fn only_issuer(&self) -> Option<Arc<str>> {
-        self.settings().issuers.only().cloned()
+        let settings = self.settings();
+        match settings.issuers.iter().count() {
+            0 => self.proxy_lifetime.map(|_| PROXY_ISSUER.into()),
+            _ if self.proxy_lifetime.is_some() => None,
+            _ => settings.issuers.only().cloned(),
+        }
     }
 
     /// Adds an entry to the list of revocations.
@@ -434,7 +473,13 @@ impl Shard {
 
 impl Auth {
     /// Checks the token of a client. Returns `Pending` if the client waits for a fetch of keys.
-    fn check(&self, asking: Asking<'_>, token: &str, work: &mut SignatureWork) -> Authentication {
+    fn check(
+        &self,
+        asking: Asking<'_>,
+        token: &str,
+        user: Option<&ProxyUser>,
+        work: &mut SignatureWork,
+    ) -> Authentication {
         let now = unix_seconds();
         let digest = (token.len() <= TOKEN_BYTES_MAX).then(|| Digest::of(token));
         if let Some(digest) = digest {
@@ -442,14 +487,14 @@ impl Auth {
             self.shard(digest).change(&self.metrics, |tokens| known = tokens.find(digest, now));
             if let Some(identity) = known {
                 self.metrics.cached.inc();
-                return authentication(self.accept(identity));
+                return authentication(self.accept(identity, user));
             }
         }
         let denial = match self.verify(token, digest, now, work) {
-            Ok(identity) => return authentication(self.accept(identity)),
+            Ok(identity) => return authentication(self.accept(identity, user)),
             Err(Failure::Postponed) => return Authentication::Postponed,
             Err(Failure::OtherKey(error, issuer)) => {
-                if issuer.wait(Waiting::new(asking.later(), token, &self.metrics)) {
+                if issuer.wait(Waiting::new(asking.later(), token, user, &self.metrics)) {
                     return Authentication::Pending;
                 }
                 if error == Refused::Key { self.unavailable() } else { self.refuse(&error) }
@@ -467,13 +512,14 @@ impl Authenticator for Auth {
         credentials: &Credentials<'_>,
         work: &mut SignatureWork,
     ) -> Authentication {
-        match credentials.token {
-            Some(token) => self.check(asking, token, work),
-            None if self.settings().allow_anonymous => {
+        match (credentials.token, credentials.user) {
+            (Some(token), user) => self.check(asking, token, user, work),
+            (None, Some(user)) => authentication(self.accept_user(user)),
+            (None, None) if self.settings().allow_anonymous => {
                 self.metrics.anonymous.inc();
                 Authentication::Accepted(self.anonymous.clone())
             }
-            None => {
+            (None, None) => {
                 self.metrics.refuse("missing");
                 Authentication::Refused(Denial::TOKEN_MISSING)
             }

@@ -21,6 +21,8 @@ pub struct AuthOptions {
     pub token_cache_bytes_max: usize,
     /// Maximum number of revocations.
     pub revocations_max: usize,
+    /// Time for which a user that an authenticating proxy names is valid. `None` if no proxy names users.
+    pub proxy_lifetime: Option<Duration>,
     /// The accepted issuers. Names are unique.
     pub issuers: Vec<IssuerOptions>,
     /// The permissions.
@@ -52,6 +54,7 @@ impl Default for AuthOptions {
             ca_file: None,
             token_cache_bytes_max: 32 << 20,
             revocations_max: 100_000,
+            proxy_lifetime: None,
             issuers: Vec::new(),
             permissions: Vec::new(),
         }

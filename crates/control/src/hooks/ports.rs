@@ -235,7 +235,7 @@ impl Hooks {
                     [namespace, origin, user_agent, traceparent].map(Option::as_deref);
                 let client =
                     ClientFacts { address: *address, protocol, namespace, origin, user_agent, traceparent };
-                let credentials = Credentials { token: None, client };
+                let credentials = Credentials { user: None, token: None, client };
                 match HookAuthenticator::identified(self, reply.clone(), &identity, &credentials, true) {
                     Authentication::Accepted(identity) => Ok(identity),
                     Authentication::Refused(denial) => Err(denial),

@@ -16,7 +16,7 @@ use stentor_control::{Auth, AuthOptions, HookAuthenticator, HookKind, HookOption
 use stentor_hub::{Room, Topic};
 use stentor_ports::{
     Access, Answers, Asking, Authentication, Authenticator, Busy, ClientFacts, Credentials, Decision,
-    Identity, Ledger, Principal, Question, SignatureWork, Ticket,
+    Identity, Ledger, Principal, ProxyUser, Question, SignatureWork, Ticket,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
@@ -154,7 +154,7 @@ fn ask(auth: &Clients, token: Option<&str>) -> Authentication {
 
 fn ask_within(auth: &Clients, token: Option<&str>, work: &mut SignatureWork) -> Authentication {
     let asking = Asking::new(Ticket::for_test(1), &auth.answers);
-    auth.authenticate(asking, &Credentials { token, client: ClientFacts::default() }, work)
+    auth.authenticate(asking, &Credentials { user: None, token, client: ClientFacts::default() }, work)
 }
 
 /// Verifies a token. Returns the user, the code of the refusal, or `pending`.
@@ -251,7 +251,7 @@ async fn clients_that_wait_for_keys_are_answered_without_hooks_about_them() {
     let hooks = Hooks::new("node", &[events], &Arc::new(Ledger::new(usize::MAX))).unwrap();
     let asking = Asking::new(Ticket::for_test(1), &auth.answers);
     let token = token(&key, "i", "1");
-    let credentials = Credentials { token: Some(&token), client: ClientFacts::default() };
+    let credentials = Credentials { user: None, token: Some(&token), client: ClientFacts::default() };
     let authenticator = HookAuthenticator::new(Some(auth.auth.clone()), hooks);
     let outcome = authenticator.authenticate(asking, &credentials, &mut SignatureWork::new(Duration::MAX));
     assert!(matches!(outcome, Authentication::Pending), "{outcome:?}");
@@ -589,6 +589,94 @@ async fn revocations_expire_and_are_charged() {
     tokio::time::resume();
     rig.until_metric("stentor_auth_revocations", |entries| entries == 0.0).await;
     assert!(is_empty());
+}
+
+/// The identity of a client whose user an authenticating proxy names, or the code of the refusal.
+fn named_by_proxy(auth: &Clients, user: &ProxyUser, token: Option<&str>) -> Result<Arc<Identity>, String> {
+    let asking = Asking::new(Ticket::for_test(1), &auth.answers);
+    let credentials = Credentials { user: Some(user), token, client: ClientFacts::default() };
+    match auth.authenticate(asking, &credentials, &mut SignatureWork::new(Duration::MAX)) {
+        Authentication::Accepted(identity) => Ok(identity),
+        Authentication::Refused(denial) => Err(denial.code.into_owned()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+#[tokio::test]
+async fn users_that_an_authenticating_proxy_names() {
+    let lifetime = Duration::from_secs(900);
+    let options = AuthOptions {
+        issuers: vec![local("i")],
+        permissions: vec![rule(&["group/{groups}"], &["subscribe"], Recipients::Users)],
+        proxy_lifetime: Some(lifetime),
+        ..AuthOptions::default()
+    };
+    let auth = auth(&options);
+    let user = |subject: &str, age: u64| ProxyUser {
+        subject: subject.into(),
+        groups: vec!["a".into(), "b".into()],
+        issued_at: now() - age,
+    };
+    let ann = user("ann", 0);
+    let identity = named_by_proxy(&auth, &ann, None).unwrap();
+    let principal = Principal { issuer: "proxy".into(), subject: "ann".into() };
+    assert_eq!(
+        (&identity.principal, &identity.token_principal),
+        (&Some(principal.clone()), &Some(principal))
+    );
+    assert_eq!((identity.issued_at, identity.expires_at), (Some(ann.issued_at), Some(ann.issued_at + 900)));
+    for (topic, expect) in [("group/a", true), ("group/b", true), ("group/c", false), ("group/a,b", false)] {
+        let topic = Topic::Room(Room::plain(topic).unwrap());
+        assert_eq!(may(&identity, Access::Subscribe(&topic)), expect, "{topic:?}");
+    }
+    let [of_ann, of_bob] = ["ann", "bob"].map(|subject| token(&secret(), "i", subject));
+    for (token, expect) in [
+        (None, Ok("proxy")),
+        (Some(&*of_ann), Ok("proxy")),
+        (Some(&*of_bob), Err("token_invalid")),
+        // A verified token is in the cache.
+        (Some(&*of_bob), Err("token_invalid")),
+        (Some("bad"), Err("token_invalid")),
+    ] {
+        let seen = named_by_proxy(&auth, &ann, token);
+        let seen = seen.map(|identity| identity.principal.as_ref().unwrap().issuer.to_string());
+        assert_eq!(seen.as_deref().map_err(|code| &**code), expect, "{token:?}");
+    }
+    assert_eq!(named_by_proxy(&auth, &user("ann", 901), None).unwrap_err(), "token_expired");
+    assert_eq!(named_by_proxy(&auth, &user("ann", 901), Some(&of_ann)).unwrap_err(), "token_expired");
+    // The token's user has the same name, and is another user.
+    let rig = Rig::auth(&auth);
+    let (status, text) = rig.revoke(&json!({"subject": "ann"})).await;
+    assert!(status == 400 && text.contains("several issuers"), "{text}");
+    assert_eq!(rig.revoke(&json!({"subject": "ann", "issuer": "i"})).await.0, 200);
+    named_by_proxy(&auth, &ann, None).unwrap();
+    assert_eq!(named_by_proxy(&auth, &ann, Some(&of_ann)).unwrap_err(), "token_revoked");
+    assert_eq!(rig.revoke(&json!({"subject": "ann", "issuer": "proxy"})).await.0, 200);
+    assert_eq!(named_by_proxy(&auth, &ann, None).unwrap_err(), "token_revoked");
+    assert!(auth.is_revoked(&identity));
+    named_by_proxy(&auth, &user("bob", 0), None).unwrap();
+}
+
+#[tokio::test]
+async fn a_token_beside_a_named_user_may_wait_for_its_key() {
+    let key = pair("k");
+    let (ann, bob) = (token(&key, "i", "ann"), token(&key, "i", "bob"));
+    let user = ProxyUser { subject: "ann".into(), groups: Vec::new(), issued_at: now() };
+    let answer = set(&key);
+    let (addr, _) = counted(move |_, _| std::future::ready(answer.clone())).await;
+    let options = AuthOptions {
+        issuers: vec![remote("i", addr)],
+        proxy_lifetime: Some(Duration::from_secs(900)),
+        ..AuthOptions::default()
+    };
+    let auth = auth(&options);
+    for token in [&ann, &bob] {
+        assert_eq!(named_by_proxy(&auth, &user, Some(token)).unwrap_err(), "Pending");
+    }
+    let _rig = Rig::auth(&auth);
+    let mut seen = auth.identified(2).await;
+    seen.sort();
+    assert_eq!(seen, ["ann", "token_invalid"]);
 }
 
 /// Checks revocations for three clients: a hook has replaced the token's user, a hook has set a user without

@@ -13,6 +13,7 @@ use stentor_driver::{ConnId, Driver};
 use stentor_session::executor::Executor;
 use stentor_session::limits::{LimitReached, Slot};
 use stentor_session::protocols::http::MovedRequest;
+use stentor_session::proxies::SocketPeer;
 use stentor_session::refusal_log::Refusal;
 
 /// Connections above a limit that wait for their request, per core.
@@ -55,7 +56,10 @@ pub(super) fn accepted(
     if conns.listeners.all[usize::from(listener)].proxy_protocol {
         return conns.begin_preface(&mut protocols.ex, conn, peer, listener);
     }
-    admitted(conns, protocols, mail, conn, peer, listener, MovedRequest::default());
+    let is_gateway = protocols.ex.options().is_gateway(peer.ip());
+    let socket = SocketPeer { is_tls: false, is_gateway };
+    let moved = MovedRequest { socket, ..MovedRequest::default() };
+    admitted(conns, protocols, mail, conn, peer, listener, moved);
 }
 
 /// Begins a client's connection with the bytes that were read from it, unless its address or the node has reached a limit.

@@ -26,7 +26,7 @@ pub(super) fn begin(
     let deadline = refusal.map_or(deadline, |(_, deadline)| deadline);
     if begins_tls {
         conns.driver.begin(conn, std::mem::take(&mut moved.buffer));
-        moved.is_tls = true;
+        moved.socket.is_tls = true;
     }
     let continues = moved.buffered.is_some();
     let has_input = !moved.buffer.is_empty() || moved.finished || protocols.ex.is_finishing();

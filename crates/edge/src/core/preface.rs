@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use stentor_driver::{ConnId, Driver};
 use stentor_session::executor::Executor;
 use stentor_session::protocols::http::MovedRequest;
+use stentor_session::proxies::SocketPeer;
 use stentor_session::refusal_log::Refusal;
 use stentor_wire::proxy;
 
@@ -54,6 +55,9 @@ pub(super) fn receive_preface(
         Ok(Some(header)) => {
             let buffer = preface.received.split_off(header.bytes);
             let client = header.source.unwrap_or(peer);
+            // The socket's own peer counts, not the client that it states.
+            let is_gateway = protocols.ex.options().is_gateway(peer.ip());
+            let socket = SocketPeer { is_tls: false, is_gateway };
             conns.drop_connection(&mut protocols.ex, index);
             admission::admitted(
                 conns,
@@ -62,7 +66,7 @@ pub(super) fn receive_preface(
                 conn,
                 client,
                 listener,
-                MovedRequest { buffer, ..MovedRequest::default() },
+                MovedRequest { buffer, socket, ..MovedRequest::default() },
             );
         }
         Err(error) => refuse_preface(conns, protocols, index, &error.to_string()),

@@ -6,6 +6,7 @@ use crate::ports::{ClientConnection, ForwardedClient, Handover, Location, NodeTa
 use std::net::TcpStream;
 use stentor_driver::{ConnId, DetachedConnection, Driver};
 use stentor_session::protocols::http::MovedRequest;
+use stentor_session::proxies::SocketPeer;
 
 /// Relays a connection to another node. If that isn't possible, the connection begins anew on this core and stays here.
 pub(super) fn relay(
@@ -32,10 +33,10 @@ pub(super) fn relay(
     // A simulated connection has no file descriptor.
     let Ok(fd) = detached.into_fd() else { return };
     protocols.ex.metrics().relayed.add(1);
-    let MovedRequest { buffer: input, is_tls, .. } = incoming.moved;
+    let MovedRequest { buffer: input, socket: SocketPeer { is_tls, is_gateway }, .. } = incoming.moved;
     permit.set_buffered(input.capacity());
     let socket = TcpStream::from(fd);
-    let connection = ClientConnection { socket, peer: incoming.peer, input, is_tls };
+    let connection = ClientConnection { socket, peer: incoming.peer, input, is_tls, is_gateway };
     relay.relay(node, connection, permit);
 }
 
@@ -60,8 +61,9 @@ pub(super) fn forward(
     protocols.ex.release_connection(&mut incoming.slot);
     // A simulated connection has no file descriptor.
     let Ok(fd) = detached.into_fd() else { return };
-    let MovedRequest { buffer: input, is_tls, .. } = incoming.moved;
-    let connection = ClientConnection { socket: TcpStream::from(fd), peer: incoming.peer, input, is_tls };
+    let MovedRequest { buffer: input, socket: SocketPeer { is_tls, is_gateway }, .. } = incoming.moved;
+    let socket = TcpStream::from(fd);
+    let connection = ClientConnection { socket, peer: incoming.peer, input, is_tls, is_gateway };
     forward.forward(connection, client);
 }
 
@@ -73,7 +75,7 @@ pub(super) fn adopt(
     connection: ClientConnection,
     handover: Handover,
 ) {
-    let ClientConnection { socket, peer, input, is_tls } = connection;
+    let ClientConnection { socket, peer, input, is_tls, is_gateway } = connection;
     if handover == Handover::Relayed {
         if !admission::has_room(conns, protocols) {
             return protocols.ex.metrics().refused.add(1);
@@ -83,7 +85,8 @@ pub(super) fn adopt(
     match conns.driver.attach(DetachedConnection::from(std::os::fd::OwnedFd::from(socket))) {
         Ok(conn) => {
             let handover = Some(handover);
-            let moved = MovedRequest { buffer: input, handover, is_tls, ..MovedRequest::default() };
+            let from = SocketPeer { is_tls, is_gateway };
+            let moved = MovedRequest { buffer: input, handover, socket: from, ..MovedRequest::default() };
             let slot = protocols.ex.count_adopted(peer.ip());
             input::begin(conns, protocols, mail, Incoming::new(conn, peer, moved, slot));
         }

@@ -4,6 +4,7 @@ mod forged;
 mod grants;
 mod handshakes;
 mod pending;
+mod proxy_users;
 mod rechecks;
 mod recovery;
 mod reviews;
@@ -22,8 +23,8 @@ use stentor_edge::{Options, Origins};
 use stentor_hub::{Room, Topic};
 use stentor_ports::{
     Access, Asking, Authentication, Authenticator, Authorizer, Concerned, Credentials, Decision, Denial,
-    Identity, IdentityFilter, IdentityReply, PermissionReply, Principal, Question, Recheck, RecheckAction,
-    SignatureWork, Ticket,
+    Identity, IdentityFilter, IdentityReply, PROXY_ISSUER, PermissionReply, Principal, ProxyUser, Question,
+    Recheck, RecheckAction, SignatureWork, Ticket,
 };
 use stentor_wire::engineio::Version;
 
@@ -122,6 +123,22 @@ impl Issuer {
     }
 }
 
+impl Issuer {
+    /// Answers a client whose user an authenticating proxy names.
+    fn of_proxy(&self, user: &ProxyUser, token: Option<&str>) -> Authentication {
+        if token.is_some_and(|token| token.split('.').next() != Some(&*user.subject)) {
+            return Authentication::Refused(Denial::new("token_invalid", "another user's"));
+        }
+        let principal = Principal { issuer: PROXY_ISSUER.into(), subject: user.subject.clone() };
+        Authentication::Accepted(Arc::new(Identity {
+            principal: Some(principal),
+            issued_at: Some(user.issued_at),
+            expires_at: Some(user.issued_at + 15 * 60),
+            ..Identity::anonymous(Arc::new(User(Some(user.subject.to_string()), self.rules.clone())))
+        }))
+    }
+}
+
 impl Authenticator for Issuer {
     fn authenticate(
         &self,
@@ -132,6 +149,9 @@ impl Authenticator for Issuer {
         let shown = format!("{credentials:?}");
         if credentials.client.namespace.is_some_and(|name| self.rules.closed.lock().unwrap().contains(name)) {
             return Authentication::Refused(Denial::new("not_allowed", "closed"));
+        }
+        if let Some(user) = credentials.user {
+            return self.of_proxy(user, credentials.token);
         }
         let Some(token) = credentials.token else {
             if self.lets_anonymous_in {

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stentor_edge::{LinkRoutes, Options};
+use stentor_edge::{LinkRoutes, Options, Origins, ProxyUsers};
 use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
     Busy, Charge, Class, Ledger, LinkAcceptance, LinkApp, LinkApps, LinkBroadcast, LinkChange,
     LinkCloseReason, LinkDescription, LinkEntry, LinkHandshake, LinkMessage, LinkMessages, LinkParser,
-    LinkRefusal, LinkReport, LinkSelect, LinkSession, LinkSocket,
+    LinkRefusal, LinkReport, LinkSelect, LinkSession, LinkSocket, Networks,
 };
 use stentor_wire::engineio::Version;
 
@@ -266,6 +266,34 @@ fn attachments_that_never_come_end_the_session() {
         paused.begin_send_binary(b"y");
         let LinkReport::Messages(unit) = stage.report(waiting) else { panic!("{way:?}") };
         assert_eq!(unit.len(), 3, "{way:?}");
+    }
+}
+
+#[test]
+fn workers_see_a_proxys_user_only_if_it_counts_and_never_its_secret() {
+    let stage = Stage::with(1, |options| {
+        options.origins = Origins::parse(&["*"]).unwrap();
+        options.tokens.proxy = Some(ProxyUsers {
+            user_header: "Remote-User".into(),
+            groups_header: Some("Remote-Groups".into()),
+            from: Networks::parse(&["127.0.0.0/8"]).unwrap(),
+            secret: Some(("X-Proxy-Secret".into(), "0123456789abcdef".into())),
+        });
+    });
+    for (origin, expect) in
+        [("http://a.test", &["Remote-Groups", "Remote-User"][..]), ("http://evil.test", &[])]
+    {
+        let headers = format!(
+            "Origin: {origin}\r\nX-Proxy-Secret: 0123456789abcdef\r\nX_Proxy-Secret: s\r\n\
+             Remote-User: ann\r\nRemote-Groups: a\r\n"
+        );
+        let mut http = stage.server.http();
+        http.send(request("GET", "/app/?EIO=4&transport=polling", &headers));
+        let (_, handshake) = stage.opened();
+        let mut seen: Vec<&str> = handshake.headers.iter().map(|(name, _)| &**name).collect();
+        seen.retain(|name| !matches!(*name, "Host" | "Origin"));
+        seen.sort_unstable();
+        assert_eq!(seen, expect, "{origin}");
     }
 }
 

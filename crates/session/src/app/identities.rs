@@ -10,7 +10,7 @@
 
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
-use crate::ports::{Access, Authenticator, Denial, Identity};
+use crate::ports::{Access, Authenticator, Denial, Identity, ProxyUser};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::hash::{DefaultHasher, Hasher};
@@ -57,6 +57,8 @@ pub struct ClientIdentity {
     pub identity: Option<Arc<Identity>>,
     /// The token of its handshake, which counts for each namespace of a Socket.IO client.
     pub token: Option<Box<str>>,
+    /// The user that an authenticating proxy named in its handshake.
+    pub user: Option<ProxyUser>,
     /// Digest of the last verified token of one of its requests. A request with the same token isn't verified again.
     pub(crate) request_token: Option<u64>,
     pub(crate) address: IpAddr,
@@ -64,7 +66,11 @@ pub struct ClientIdentity {
 
 impl ClientIdentity {
     fn bytes(&self) -> usize {
-        ENTRY_BYTES + self.token.as_ref().map_or(0, |token| token.len())
+        let user = self.user.iter().map(|user| {
+            let groups = user.groups.iter().map(|group| size_of_val(group) + group.len());
+            user.subject.len() + groups.sum::<usize>()
+        });
+        ENTRY_BYTES + self.token.as_ref().map_or(0, |token| token.len()) + user.sum::<usize>()
     }
 }
 

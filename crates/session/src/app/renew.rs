@@ -25,7 +25,7 @@ impl Steps for RenewToken {
     ) -> Result<bool, Refused> {
         let namespace = ctx.scope.namespace;
         let client = ClientFacts { protocol: "message", namespace, ..ClientFacts::default() };
-        let credentials = Credentials { token: Some(&self.token), client };
+        let credentials = Credentials { user: None, token: Some(&self.token), client };
         let now = ctx.core.now;
         let identity = ctx.questions.identify(now, ctx.scope.asker, &credentials, decided, ctx.budget)?;
         let Some(new) = identity else { return Ok(true) };

@@ -11,6 +11,7 @@ use crate::executor::Executor;
 use crate::identity::Service;
 use crate::millis::Millis;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Policy, Position, SessionId, Topic};
+use crate::options::Tokens;
 use crate::ports::{Denial, Identity};
 use crate::subscribe_options::TOO_MANY_TOPICS;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub(crate) struct Awaited {
     /// `true` if shared caches must not store the document, because it is only for this client.
     is_private: bool,
     /// Request headers besides `Origin` that the answer depends on.
-    varies: Option<&'static str>,
+    varies: Option<String>,
     if_none_match: Option<String>,
     /// The value of `Access-Control-Allow-Origin` for the response.
     origin: Option<String>,
@@ -186,7 +187,7 @@ impl Awaited {
 
     fn headers<'h>(&'h self, tag: Option<&'h str>, cache_control: &'h str) -> Vec<(&'h str, &'h str)> {
         let mut headers = cors(self.origin.as_deref());
-        headers.extend(self.varies.map(|names| ("Vary", names)));
+        headers.extend(self.varies.as_deref().map(|names| ("Vary", names)));
         headers.extend([SANDBOX, ("Cache-Control", cache_control)]);
         headers.extend(tag.into_iter().flat_map(|tag| [("ETag", tag), (VERSION, tag)]));
         headers
@@ -227,11 +228,15 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
         state: ResponseState::new(cx.options.keep_alive),
         is_private: cx.has_token() || options.authorizer.is_some(),
         varies: cx.ex.questions.identities.is_on().then(|| {
-            if options.tokens.cookie.is_some() {
-                "Authorization, Cookie, Sec-Fetch-Site"
-            } else {
-                "Authorization"
+            let Tokens { cookie, proxy, .. } = &options.tokens;
+            let mut names = "Authorization".to_owned();
+            names += if cookie.is_some() { ", Cookie" } else { "" };
+            names += if cookie.is_some() || proxy.is_some() { ", Sec-Fetch-Site" } else { "" };
+            if let Some(proxy) = proxy {
+                let headers = std::iter::once(&proxy.user_header).chain(&proxy.groups_header);
+                headers.for_each(|header| names.extend([", ", header]));
             }
+            names
         }),
         if_none_match: cx.request.header_str("if-none-match").map(str::to_owned),
         origin: cx.allow_origin().map(str::to_owned),
@@ -272,7 +277,7 @@ fn subscribe(
     {
         return refuse_denied(cx, &denial);
     }
-    let session = cx.ex.open_session(Encoding::DOCUMENT, cx.owner(Service::default()), cx.source);
+    let session = cx.ex.open_session(Encoding::DOCUMENT, cx.owner(Service::default()), cx.client.source());
     cx.ex.set_identity(session, identity.clone());
     let topic = Topic::Feed(key.clone());
     let Err(error) = cx.ex.subscribe(cx.conn, session, &topic, Policy::Latest, None, decided) else {

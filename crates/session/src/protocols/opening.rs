@@ -133,7 +133,9 @@ impl Opening {
     /// Checks identity and limits again after a wait.
     fn check_again(&self, cx: &RequestContext<'_>) -> Result<(), Denial> {
         match &self.identity {
-            _ if opens_session(self.protocol) => cx.ex.check_again(cx.source, self.identity.as_deref()),
+            _ if opens_session(self.protocol) => {
+                cx.ex.check_again(cx.client.source(), self.identity.as_deref())
+            }
             Some(identity) => cx.ex.check_identity(identity),
             None => Ok(()),
         }

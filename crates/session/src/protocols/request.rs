@@ -64,10 +64,10 @@ pub struct RequestContext<'a> {
     pub client: ClientAddress,
     /// The host and port that the client named: the header `Host`, unless a trusted proxy states another one.
     pub(crate) authority: &'a str,
+    /// `true` if the other end of the socket is an authenticating proxy, which may name the user.
+    pub(crate) is_gateway: bool,
     /// The client's port. 0 if a proxy hides it.
     pub(crate) port: u16,
-    /// A number for the client's address.
-    pub source: u64,
     /// Number of clients of this core.
     pub clients: usize,
     /// `true` if the connection can't be moved, because another core had no room for it.

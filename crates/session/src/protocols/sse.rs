@@ -364,7 +364,7 @@ impl Opening {
         // A script that sends a body keeps a position per feed, so it needs only the shared ids.
         let has_shared_ids = self.feeds.len() == 1 || request.method() == "POST";
         let encoding = if has_shared_ids { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
-        let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.source);
+        let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.client.source());
         cx.ex.set_identity(session, self.identity.clone());
         let generation = cx.ex.questions.identities.generation();
         let is_current = std::mem::replace(&mut self.generation, generation) == generation;

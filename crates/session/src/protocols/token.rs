@@ -6,6 +6,7 @@
 //! | subprotocol | `stentor.bearer.TOKEN`, beside the protocol's own subprotocol | WebSockets of browsers |
 //! | query | `?token=TOKEN` | every route: SSE, SockJS, Engine.IO 3, Primus |
 //! | cookie | [`Tokens::cookie`](crate::options::Tokens::cookie), from pages of the server's own origin or of one that is listed by name | browsers |
+//! | header of an authenticating proxy | [`ProxyUsers`](crate::proxy_users::ProxyUsers): the user itself, for the same pages as a cookie | users who have signed in at the proxy |
 //!
 //! A request with different tokens in the first three sources is refused. A cookie, which a browser sends automatically, counts
 //! only without a token in these sources. Socket.IO's `auth.token`, and messages of `stentor.v1` and of Socket.IO clients, also
@@ -15,7 +16,8 @@ use super::request::RequestContext;
 use crate::app::{ClientIdentity, Decided, Refused, renews};
 use crate::identity::ClientId;
 use crate::model::{Disconnect, SessionId};
-use crate::ports::{ClientFacts, Credentials, Denial, Identity};
+use crate::ports::{ClientFacts, Credentials, Denial, Identity, ProxyUser};
+use crate::proxy_users::UserFault;
 use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_wire::http1::{self, Request};
@@ -96,6 +98,22 @@ impl<'a> RequestContext<'a> {
         Ok(Some(token))
     }
 
+    /// The user that an authenticating proxy names, if the request comes from a page that may act for it.
+    ///
+    /// # Errors
+    /// The request must be refused, whichever page it comes from.
+    pub(crate) fn proxy_user(&self) -> Result<Option<ProxyUser>, UserFault> {
+        let options = self.ex.options();
+        let Some(proxy) = &options.tokens.proxy else { return Ok(None) };
+        let user = proxy.user_of(self.request, self.is_gateway, self.ex.unix_millis() / 1_000)?;
+        Ok(user.filter(|_| options.origins.vouches_for(self.request, self.authority, self.client.is_secure)))
+    }
+
+    /// The user of a request whose headers have been checked.
+    pub(crate) fn checked_user(&self) -> Option<ProxyUser> {
+        self.proxy_user().ok().flatten()
+    }
+
     fn facts(&self, protocol: &'static str) -> ClientFacts<'a> {
         ClientFacts {
             address: Some(self.client.ip),
@@ -107,9 +125,10 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// Whether the request has a token. Always `false` without an authenticator.
+    /// Whether the request has a token, or names a user. Always `false` without an authenticator.
     pub(crate) fn has_token(&self) -> bool {
-        self.ex.questions.identities.is_on() && !matches!(self.token(), Ok(None))
+        let is_on = self.ex.questions.identities.is_on();
+        is_on && (!matches!(self.token(), Ok(None)) || self.checked_user().is_some())
     }
 
     /// Verifies the client's identity. `None` if clients have no identities. `decided` is the decision for which the request
@@ -126,7 +145,9 @@ impl<'a> RequestContext<'a> {
             return Ok(None);
         }
         let token = self.token().map_err(Refused::Denied)?;
-        let credentials = Credentials { token: token.as_deref(), client: self.facts(protocol) };
+        let user = self.checked_user();
+        let credentials =
+            Credentials { user: user.as_ref(), token: token.as_deref(), client: self.facts(protocol) };
         let identity = self.ex.identify(self.conn, &credentials, decided)?;
         self.check_user(protocol, identity.as_deref()).map_err(Refused::Denied)?;
         Ok(identity)
@@ -154,18 +175,20 @@ impl<'a> RequestContext<'a> {
             return;
         }
         let token = self.token().ok().flatten();
+        let user = self.checked_user();
         let address = self.client.ip;
         let identities = &mut self.ex.questions.identities;
         let request_token = token.as_ref().map(|token| identities.digest(token, None));
         let token = token.and_then(|token| kept_token(&token, protocol));
-        identities.set_client(id, ClientIdentity { identity, token, request_token, address });
+        identities.set_client(id, ClientIdentity { identity, token, user, request_token, address });
     }
 
     /// Checks the token of a client's later request, if the request has one: the session's id alone is then not sufficient. A
-    /// newer token of the same principal renews the client's sessions. `decided` is the decision for which the request waited.
+    /// newer token of the same principal renews the client's sessions. A user that an authenticating proxy names must be that of
+    /// the first request, and renews nothing. `decided` is the decision for which the request waited.
     ///
     /// # Errors
-    /// The token is refused or belongs to another principal, or the decision is pending.
+    /// The token is refused or belongs to another principal, another user is named, or the decision is pending.
     pub(crate) fn check_token(
         &mut self,
         id: ClientId,
@@ -176,14 +199,25 @@ impl<'a> RequestContext<'a> {
         if !self.ex.questions.identities.is_on() {
             return Ok(());
         }
-        let Some(token) = self.token().map_err(Refused::Denied)? else { return Ok(()) };
+        let user = self.checked_user();
         let identities = &self.ex.questions.identities;
+        if let Some(user) = &user {
+            let first = identities.client(id).and_then(|client| client.user.as_ref());
+            if first.is_none_or(|first| first.subject != user.subject) {
+                return Err(Refused::Denied(Denial::new("not_allowed", "the request is another user's")));
+            }
+        }
+        let Some(token) = self.token().map_err(Refused::Denied)? else { return Ok(()) };
         let digest = identities.digest(&token, None);
         if identities.client(id).is_some_and(|client| client.request_token == Some(digest)) {
             return Ok(());
         }
-        let credentials = Credentials { token: Some(&token), client: self.facts(protocol) };
+        let credentials =
+            Credentials { user: user.as_ref(), token: Some(&token), client: self.facts(protocol) };
         let Some(new) = self.ex.identify(self.conn, &credentials, decided)? else { return Ok(()) };
+        if user.is_some() {
+            return Ok(());
+        }
         let identities = &mut self.ex.questions.identities;
         let of_handshake = identities.client(id).and_then(|client| client.identity.clone());
         // In other namespaces, a hook may have assigned another identity.

@@ -1,14 +1,18 @@
 //! Checks `[auth]`, `[[auth.issuers]]` and `[[permissions]]` together.
 
-use super::schema::{Anonymous, Issuer, Permission, To};
+use super::schema::{Anonymous, AuthProxy, Issuer, Permission, To};
+use super::value::HeaderName;
 use super::{Config, SourceLocation, Sources, options_of};
 use stentor_auth::{Action, Actions, Algorithm, Recipients, Rule, ambiguous_patterns};
 use stentor_control::{AuthOptions, check_jwks_url};
+use stentor_edge::ProxyUsers;
+use stentor_ports::{Networks, PROXY_ISSUER};
 
 impl Config {
     /// Returns `true` if clients must authenticate, or if permissions apply to anonymous clients.
     pub(crate) fn has_auth(&self) -> bool {
-        !self.issuers.is_empty() || self.auth.anonymous == Anonymous::Allow
+        let has_users = !self.issuers.is_empty() || self.auth_proxy.user_header.get().is_some();
+        has_users || self.auth.anonymous == Anonymous::Allow
     }
 
     /// Returns the options of the sections, after the configuration has been loaded. `None` means that all
@@ -21,6 +25,7 @@ impl Config {
         options.allow_anonymous = self.auth.anonymous == Anonymous::Allow;
         options.issuers = self.issuers.iter().map(|issuer| options_of(issuer).issuer).collect();
         options.permissions = self.permission_rules();
+        options.proxy_lifetime = self.auth_proxy.users().map(|_| self.auth_proxy.lifetime);
         Some(options)
     }
 
@@ -35,6 +40,19 @@ impl Config {
             rules.extend(everything.ok());
         }
         rules
+    }
+}
+
+impl AuthProxy {
+    /// Returns the options of the data plane. `None` if no proxy names users.
+    pub(crate) fn users(&self) -> Option<ProxyUsers> {
+        let secret = self.secret_header.get().zip(self.secret.0.as_ref());
+        Some(ProxyUsers {
+            user_header: self.user_header.get()?,
+            groups_header: self.groups_header.get(),
+            from: Networks::parse(&self.from).unwrap_or_default(),
+            secret: secret.map(|(name, secret)| (name, secret.reveal().into())),
+        })
     }
 }
 
@@ -53,6 +71,7 @@ impl Permission {
 
 /// Records the mistakes.
 pub(super) fn check(sources: &mut Sources) {
+    proxy(sources);
     // A section may be set only by keys in the environment, so their location is used too.
     let head = sources.location("auth", "");
     let mentioned = sources.locations.iter().find(|((section, _), _)| section == "auth");
@@ -72,6 +91,51 @@ pub(super) fn check(sources: &mut Sources) {
     issuers(sources);
     permissions(sources);
     rooms_publish(sources);
+}
+
+fn proxy(sources: &mut Sources) {
+    let proxy = sources.config.auth_proxy.clone();
+    let AuthProxy { user_header, groups_header, from, secret_header, secret, .. } = &proxy;
+    let [user, groups, secret_name] = [user_header, groups_header, secret_header].map(HeaderName::get);
+    let mut wrong = Vec::new();
+    if user.is_none() {
+        if proxy != AuthProxy::default() {
+            wrong.push(("user_header", "required: the header in which the proxy names the user".to_owned()));
+        }
+    } else if from.is_empty() {
+        let text = "required: the addresses of the proxies; proxies.trusted doesn't count".to_owned();
+        wrong.push(("from", text));
+    }
+    if let Err(error) = Networks::parse(from) {
+        wrong.push(("from", error.to_string()));
+    } else if from.iter().any(|network| network.ends_with("/0")) {
+        wrong.push(("from", "with every address, every client could name any user".to_owned()));
+    }
+    let names = [user, groups, secret_name.clone()].map(|name| name.map(|name| name.to_ascii_lowercase()));
+    let [user, groups, secret_lower] = &names;
+    if user.is_some() && (user == groups || user == secret_lower)
+        || groups.is_some() && groups == secret_lower
+    {
+        wrong.push(("user_header", "the headers must have different names".to_owned()));
+    }
+    // A check without the server's environment doesn't know the secret.
+    let is_unknown = sources.config.secrets.is_sample() && secret.0.is_none();
+    if secret_name.is_some() != secret.0.is_some() && !is_unknown {
+        let text = "secret_header and secret need each other: set STENTOR_AUTH_PROXY_SECRET".to_owned();
+        wrong.push(("secret_header", text));
+    }
+    let has_mistake = !wrong.is_empty();
+    for (key, text) in wrong {
+        let written =
+            |key| Some(sources.location("auth.proxy", key)).filter(|at| *at != SourceLocation::Default);
+        let places = [key, "user_header", "groups_header", "from", "secret_header", "secret", "lifetime"];
+        let location = places.into_iter().find_map(written).unwrap_or(SourceLocation::Default);
+        sources.problem(location, format!("{key} in [auth.proxy]: {text}"));
+    }
+    if !has_mistake && names[0].is_some() && secret_name.is_none() {
+        let text = "[auth.proxy] has no secret_header: each process at an address in from can name any user";
+        sources.warnings.push(text.into());
+    }
 }
 
 fn issuers(sources: &mut Sources) {
@@ -101,6 +165,9 @@ fn issuer_mistakes(issuer: &Issuer, before: &[Issuer]) -> Vec<(&'static str, Str
     let name = &issuer.issuer;
     if !(1..=256).contains(&name.len()) {
         wrong.push(("issuer", "expected 1 to 256 bytes".into()));
+    }
+    if name == PROXY_ISSUER {
+        wrong.push(("issuer", "the users of [auth.proxy] have this issuer".into()));
     }
     if let Some(m) = before.iter().position(|other| other.issuer == *name) {
         wrong.push(("issuer", format!("issuer number {} has the same name", m + 1)));

@@ -15,7 +15,7 @@ pub(crate) const CONFIG_FILE: &str = "STENTOR_CONFIG";
 
 /// Returns the name of a key's variable.
 pub(crate) fn variable(section: &str, key: &str) -> String {
-    format!("{PREFIX}{}_{}", section.to_uppercase(), key.to_uppercase())
+    format!("{PREFIX}{}_{}", section.to_uppercase().replace('.', "_"), key.to_uppercase())
 }
 
 /// Applies the variables, and records their mistakes.

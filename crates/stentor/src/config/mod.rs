@@ -32,9 +32,9 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::options::Options;
 use self::schema::{
-    AddressLimits, AdminLimits, AdminTls, Auth, Bridge, Certificate, Cluster, Deflate, Feed, FeedsLimits,
-    Heartbeat, Hook, Issuer, Limits, Link, Listener, Origins, Permission, Proxies, ProxyProtocol, Rooms,
-    Rule, Server, SessionLimits, SockJs, SocketIo, UserLimits,
+    AddressLimits, AdminLimits, AdminTls, Auth, AuthProxy, Bridge, Certificate, Cluster, Deflate, Feed,
+    FeedsLimits, Heartbeat, Hook, Issuer, Limits, Link, Listener, Origins, Permission, Proxies,
+    ProxyProtocol, Rooms, Rule, Server, SessionLimits, SockJs, SocketIo, UserLimits,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -169,6 +169,7 @@ config! {
     sockjs: Vec<SockJs>,
     deflate: Deflate,
     auth: Auth,
+    auth_proxy: AuthProxy,
     issuers: Vec<Issuer>,
     permissions: Vec<Permission>,
     cluster: Cluster,
@@ -317,6 +318,7 @@ impl Config {
         if !self.sockjs.is_empty() {
             edge.sockjs = self.sockjs.iter().map(|prefix| options_of(prefix).sockjs).collect();
         }
+        edge.tokens.proxy = self.auth_proxy.users();
         let (pushed, fetched): (Vec<_>, Vec<_>) = self.feeds.iter().partition(|feed| feed.push);
         control.feeds.upstreams = fetched.into_iter().map(|feed| options_of(feed).upstream).collect();
         let keys = |feed: &Feed| PushedKeys {

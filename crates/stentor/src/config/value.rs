@@ -248,6 +248,39 @@ impl Setting for SecretText {
     }
 }
 
+/// The name of a request header that a proxy sets. Without `_`, which some servers take for `-`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
+pub(crate) struct HeaderName(pub(crate) String);
+
+impl HeaderName {
+    const BYTES_MAX: usize = 64;
+
+    /// Returns `true` for letters, digits and `-`.
+    pub(crate) fn is_name(text: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=Self::BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain)
+    }
+
+    /// Returns the name. `None` if it is empty.
+    pub(crate) fn get(&self) -> Option<Box<str>> {
+        (!self.0.is_empty()).then(|| self.0.as_str().into())
+    }
+}
+
+impl Setting for HeaderName {
+    const UNIT: &'static str = "name of a header";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        let name = raw.text().filter(|text| text.is_empty() || Self::is_name(text));
+        let name = name.ok_or_else(|| raw.mismatch("the name of a header (letters, digits and \"-\")"))?;
+        Ok(Self(name.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
 /// An allowed origin of pages: `https://host[:port]`, `https://*.host[:port]` or `*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Origin(String);

@@ -19,6 +19,7 @@ fn options() -> ForwardOptions {
         connections_max: 4,
         grace: Duration::from_secs(60),
         idle_timeout: Duration::from_secs(60),
+        hidden_headers: ["remote-user", "X-Proxy-Secret"].map(Box::from).into(),
     }
 }
 
@@ -51,7 +52,8 @@ impl Stage {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (socket, peer) = listener.accept().await.unwrap();
         let socket = socket.into_std().unwrap();
-        let connection = ClientConnection { socket, peer, input: input.into(), is_tls: false };
+        let connection =
+            ClientConnection { socket, peer, input: input.into(), is_tls: false, is_gateway: false };
         self.forward.clone().forward(connection, CLIENT);
         client
     }
@@ -84,7 +86,7 @@ async fn a_request_is_passed_on_without_headers_of_the_hop() {
     let _worker = stage.start().await;
     let request = "POST /orders?a=b HTTP/1.1\r\nHost: shop.test\r\nX-Own: 1\r\nConnection: x-hop\r\nX-Hop: 1\r\n\
         X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Host: evil\r\nX-Real-IP: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\n\
-        Content-Length: 5\r\n\r\nhe";
+        Remote-User: eve\r\nRemote_User: eve\r\nX-Proxy-Secret: s\r\nContent-Length: 5\r\n\r\nhe";
     let mut client = stage.client(request).await;
     let (mut worker, head) = stage.accept().await;
     assert!(head.starts_with("POST /orders?a=b HTTP/1.1\r\n"), "{head}");

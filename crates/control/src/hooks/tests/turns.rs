@@ -198,7 +198,7 @@ fn ports_cancel_their_questions() {
         assert_eq!((waiting(), ledger.bytes()), (0, 0));
     }
     let authenticator = HookAuthenticator::new(None, hooks.clone());
-    let credentials = Credentials { token: None, client: ClientFacts::default() };
+    let credentials = Credentials { user: None, token: None, client: ClientFacts::default() };
     let answer = authenticator.authenticate(asking, &credentials, &mut SignatureWork::new(Duration::ZERO));
     assert!(matches!(answer, Authentication::Pending));
     assert_eq!(waiting(), 1);

@@ -60,7 +60,7 @@ impl Questions {
         is_its_turn: bool,
         budget: &mut Budget,
     ) -> Result<Option<Arc<Identity>>, Refused> {
-        let Credentials { token, client } = credentials;
+        let Credentials { token, client, .. } = credentials;
         let number = self.tickets.draw();
         let asking = self.tickets.asking(number);
         let answer = if is_its_turn {

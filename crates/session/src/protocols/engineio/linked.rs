@@ -70,7 +70,7 @@ fn open(
     let Some(session) = cx.ex.link.as_mut().map(|link| link.draw()) else {
         return cx.unavailable("1", &[], "there is no application link");
     };
-    let mut client = Client::new(cx.ex, sid, cx.source, ActiveTransport::None, query.version);
+    let mut client = Client::new(cx.ex, sid, cx.client.source(), ActiveTransport::None, query.version);
     client.endpoint = Endpoint::Link(app);
     client.base64 = query.base64;
     client.application = ApplicationProtocol::Link(Box::new(Link::new(
@@ -107,6 +107,9 @@ fn describe(cx: &RequestContext<'_>, query: &Query<'_>, sid: &str) -> LinkHandsh
     let latin_1 =
         |value: &[u8]| -> Box<str> { value.iter().map(|byte| char::from(*byte)).collect::<String>().into() };
     let pairs = http1::query_pairs(request.query());
+    let (proxy, has_user) = (&cx.ex.options().tokens.proxy, cx.checked_user().is_some());
+    let is_shown = |name: &str| proxy.as_ref().is_none_or(|proxy| proxy.shows(name, has_user));
+    let headers = request.headers().iter().filter(|(name, _)| is_shown(name));
     LinkHandshake {
         sid: sid.into(),
         protocol: if query.version == Version::V4 { 4 } else { 3 },
@@ -114,7 +117,7 @@ fn describe(cx: &RequestContext<'_>, query: &Query<'_>, sid: &str) -> LinkHandsh
         method: request.method().into(),
         url: request.target().into(),
         http_version: if request.version() == HttpVersion::Http11 { "1.1" } else { "1.0" },
-        headers: request.headers().iter().map(|(name, value)| (name.into(), latin_1(value))).collect(),
+        headers: headers.map(|(name, value)| (name.into(), latin_1(value))).collect(),
         query: pairs.map(|(name, value)| (name.into(), value.into())).collect(),
         address: cx.client.ip.to_string().into(),
         port: cx.port,

@@ -263,7 +263,7 @@ impl Handshake {
         };
         let is_secure = cx.client.is_secure;
         let ex = &mut *cx.ex;
-        let mut client = Client::new(ex, sid, cx.source, transport, query.version);
+        let mut client = Client::new(ex, sid, cx.client.source(), transport, query.version);
         client.endpoint = if is_socketio { Endpoint::SocketIo } else { Endpoint::Plain };
         client.base64 = query.base64;
         if is_socketio {

@@ -29,6 +29,7 @@ use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, SessionId};
 use crate::options::{Limits, Options};
 use crate::ports::{ForwardedClient, Handover, Location, NodeTag};
+use crate::proxies::SocketPeer;
 use std::net::SocketAddr;
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
 
@@ -85,8 +86,8 @@ pub struct MovedRequest {
     pub buffered: Option<Box<BufferedRequest>>,
     /// The way in which the connection arrived. `None` if it comes directly from its client.
     pub handover: Option<Handover>,
-    /// `true` if the client uses TLS, to this server or to another node.
-    pub is_tls: bool,
+    /// The other end of the socket.
+    pub socket: SocketPeer,
 }
 
 /// The destination of a connection that moves.
@@ -114,7 +115,7 @@ enum Placement {
 pub struct Http {
     /// The address of the connection's other end.
     pub peer: SocketAddr,
-    is_tls: bool,
+    socket: SocketPeer,
     /// Unhandled input. It owns no memory while it is empty.
     buffer: Vec<u8>,
     scanner: HeadScanner,
@@ -154,10 +155,10 @@ fn http_limits(limits: &Limits) -> http1::Limits {
 impl Http {
     /// A connection whose input hasn't been handled yet. `stays` is `true` if it can't be moved to another core.
     pub fn new(peer: SocketAddr, deadline: Millis, moved: MovedRequest, stays: bool) -> Self {
-        let MovedRequest { buffer, finished, buffered, handover, is_tls } = moved;
+        let MovedRequest { buffer, finished, buffered, handover, socket } = moved;
         Self {
             peer,
-            is_tls,
+            socket,
             buffer,
             scanner: HeadScanner::default(),
             body: None,
@@ -222,7 +223,7 @@ impl Http {
             finished: self.finished,
             buffered,
             handover: self.handover,
-            is_tls: self.is_tls,
+            socket: self.socket,
         }
     }
 

@@ -8,8 +8,7 @@ use crate::limits::{LimitReached, Slot};
 use crate::model::{Key, KeyError, Topic};
 use crate::options::Options;
 use crate::origin::{self, Origins};
-use crate::ports;
-use crate::ports::{EngineOptions, ForwardedClient, Handover, LinkApp};
+use crate::ports::{Denial, EngineOptions, ForwardedClient, Handover, LinkApp};
 use crate::protocols::clients::Clients;
 use crate::protocols::dialect::Plain;
 use crate::protocols::engineio::Endpoint;
@@ -20,6 +19,7 @@ use crate::protocols::request::{
 use crate::protocols::route::{PROTOCOLS, Protocol, RouteFacts};
 use crate::protocols::{document, engineio, file, page, sse, upgrade};
 use crate::proxies::ForwardedHeader;
+use crate::proxy_users::UserFault;
 use crate::refusal_log::Refusal;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl Http {
         out: &'a mut Vec<u8>,
     ) -> (RequestContext<'a>, &'a mut Slot, &'a mut Clients) {
         let proxies = &cx.ex.options().proxies;
-        let client = proxies.client_of(self.peer.ip(), self.is_tls, request);
+        let client = proxies.client_of(self.peer.ip(), self.socket.is_tls, request);
         let authority = proxies.authority_of(self.peer.ip(), request);
         let context = RequestContext {
             clients: cx.clients.counts().iter().sum(),
@@ -161,8 +161,8 @@ impl Http {
             session: cx.session,
             client,
             authority,
+            is_gateway: self.socket.is_gateway,
             port: if client.is_forwarded { 0 } else { self.peer.port() },
-            source: ports::source_of(client.ip),
             stays: !matches!(self.placement, Placement::Movable),
             handover: self.handover,
             departed: cx.departed,
@@ -237,7 +237,7 @@ impl Http {
             begun,
             method: request.method().into(),
             path: shown_path(request.base(), request.path(), secret),
-            address: options.proxies.client_of(self.peer.ip(), self.is_tls, request).ip,
+            address: options.proxies.client_of(self.peer.ip(), self.socket.is_tls, request).ip,
             user: user.map(|user| user.subject),
             status: None,
         };
@@ -270,6 +270,11 @@ impl Http {
         warn_of_client_header(cx, &target, self.peer.ip());
         if let Some(outcome) = refuse(cx, &target) {
             return outcome;
+        }
+        if target.connects()
+            && let Err(fault) = cx.proxy_user()
+        {
+            return refuse_user(cx, fault, self.peer.ip());
         }
         if let Err(reached) = count(cx, &target, slot) {
             return cx.refuse_limit(reached);
@@ -361,7 +366,7 @@ fn count(cx: &mut RequestContext<'_>, target: &Route, slot: &mut Slot) -> Result
         return Ok(());
     }
     if cx.client.is_forwarded {
-        cx.ex.hold_forwarded(cx.source, slot)?;
+        cx.ex.hold_forwarded(cx.client.source(), slot)?;
     }
     if cx.ex.shared.limits.sessions.is_none() {
         return Ok(());
@@ -373,7 +378,7 @@ fn count(cx: &mut RequestContext<'_>, target: &Route, slot: &mut Slot) -> Result
         Route::Of(_, facts) => facts.opens_session,
         _ => false,
     };
-    if opens { cx.ex.check_address(cx.source) } else { Ok(()) }
+    if opens { cx.ex.check_address(cx.client.source()) } else { Ok(()) }
 }
 
 /// Refuses requests for another host, from pages of other origins, with too large a body, or for a WebSocket on a route without
@@ -425,6 +430,19 @@ fn warn_of_client_header(cx: &RequestContext<'_>, target: &Route, peer: IpAddr) 
              header){others}"
         );
     }
+}
+
+/// Refuses a request that names a user although it may not.
+fn refuse_user(cx: &mut RequestContext<'_>, fault: UserFault, peer: IpAddr) -> Outcome {
+    let why = fault.text();
+    if let Some(logged) = cx.ex.log_refusal(Refusal::User, &format!("{peer}: {why}")) {
+        let others = logged.others();
+        tracing::warn!("refused a request that names a user ([auth.proxy]), from {}{others}", logged.value);
+    }
+    let denial =
+        Denial::new("token_invalid", format!("this request may not name a user: {why} ([auth.proxy])"));
+    cx.options = ResponseOptions::last(cx.ex);
+    cx.refuse_denied(&denial, &[("Cache-Control", "no-store")])
 }
 
 fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {

@@ -275,7 +275,8 @@ fn handle_request_of_client(
     };
     let id = client.state.id;
     let identities = &cx.ex.questions.identities;
-    let began_with_token = identities.client(id).is_some_and(|client| client.request_token.is_some());
+    let began_with_token =
+        identities.client(id).is_some_and(|client| client.request_token.is_some() || client.user.is_some());
     let checked = if began_with_token && !cx.has_token() {
         Err(Refused::Denied(Denial::new("token_missing", "the session began with a token")))
     } else {
@@ -338,11 +339,11 @@ fn handle_opened(
     feeds: Feeds,
     Admitted { identity, headers }: Admitted,
 ) -> Outcome {
-    let client = clients.insert(Client::new(cx.ex, sid, cx.source));
+    let client = clients.insert(Client::new(cx.ex, sid, cx.client.source()));
     let id = client.state.id;
     cx.remember_client(id, "ndjson", identity.clone());
     let ex = &mut *cx.ex;
-    let session = ex.open_session(ENCODING, Owner::Client(id), cx.source);
+    let session = ex.open_session(ENCODING, Owner::Client(id), cx.client.source());
     client.session = Some(session);
     ex.set_identity(session, identity);
     let timeout = client::session_timeout(ex).as_millis();

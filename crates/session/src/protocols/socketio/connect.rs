@@ -126,7 +126,9 @@ fn identify(
     let client =
         ClientFacts { address, protocol: "socketio", namespace: Some(namespace), ..ClientFacts::default() };
     let of_client = known.as_ref().and_then(|client| client.token.as_deref());
-    let identity = ex.identify(carrier.conn, &Credentials { token: token.or(of_client), client }, decided)?;
+    let user = known.as_ref().and_then(|client| client.user.as_ref());
+    let credentials = Credentials { user, token: token.or(of_client), client };
+    let identity = ex.identify(carrier.conn, &credentials, decided)?;
     if let (Some(_), Some(identity), Some(of_handshake)) = (token, &identity, &of_handshake) {
         renews(of_handshake, identity).map_err(Refused::Denied)?;
     }

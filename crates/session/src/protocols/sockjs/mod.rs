@@ -465,7 +465,7 @@ fn open(
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
         return unavailable;
     }
-    if let Err(reached) = cx.ex.check_address(cx.source) {
+    if let Err(reached) = cx.ex.check_address(cx.client.source()) {
         return cx.refuse_limit(reached);
     }
     let (service, push_only) = (exchange.service, exchange.key.is_some());
@@ -524,7 +524,7 @@ fn add_client(
 ) -> (ClientId, Vec<(String, String)>) {
     let (service, push_only) = (exchange.service, exchange.key.is_some());
     let ex = &mut *cx.ex;
-    let mut client = Client::new(ex, sid, cx.source, (service, envelope, push_only));
+    let mut client = Client::new(ex, sid, cx.client.source(), (service, envelope, push_only));
     client.claim = claim;
     let client = clients.insert(client);
     let id = client.state.id;
@@ -532,7 +532,7 @@ fn add_client(
     let ex = &mut *cx.ex;
     let wrapping = Wrapping::of(transport).unwrap_or(Wrapping::Xhr);
     let encoding = client.encoding(wrapping);
-    let session = ex.open_session(encoding, Owner::Client(id), cx.source);
+    let session = ex.open_session(encoding, Owner::Client(id), cx.client.source());
     client.session = Some(session);
     ex.set_identity(session, identity);
     if !push_only {

@@ -4,7 +4,7 @@ use super::{HOUR, s};
 use crate::config::keys::{AlgorithmName, IssuerKeys};
 use crate::config::section::section;
 use crate::config::setting::choice;
-use crate::config::value::Bytes;
+use crate::config::value::{Bytes, HeaderName, Token};
 use std::time::Duration;
 
 choice! {
@@ -55,6 +55,30 @@ section! {
         token_cache_bytes_max: Bytes, in Bytes(0)..=Bytes::mib(65_536), [restart];
         /// Revocations that the server keeps. Further ones are refused by the admin API.
         revocations_max: usize, in 1..=10_000_000, [restart];
+    }
+}
+
+section! {
+    /// Users that an authenticating proxy names in a header, such as oauth2-proxy or Authelia: docs/permissions.md. Their issuer is
+    /// `proxy`, and their claims are `sub` and `groups`. As for `auth.cookie`, the header counts only from pages of the server's own origin or
+    /// of one that `origins.allow` lists by name.
+    [auth.proxy] AuthProxy => (auth) {
+        /// The header in which the proxy names the user, such as `X-Forwarded-User`. The proxy must overwrite it. From an address that isn't in
+        /// `from`, twice, or with `_` for `-`, it refuses the request with 401. Without it, `auth.anonymous` decides. Empty: no proxy names
+        /// users.
+        user_header: HeaderName = HeaderName::default(), [restart];
+        /// The header with the user's groups, separated by commas: the claim `groups`. It is refused in the same way. Empty: none.
+        groups_header: HeaderName = HeaderName::default(), [restart];
+        /// Required: addresses and networks of the proxies, such as `10.0.0.7`. The address of the connection itself counts, never a
+        /// forwarded one; `proxies.trusted` has no effect.
+        from: Vec<String> = Vec::new(), [restart];
+        /// Recommended: the header in which the proxy sends `secret` with each request. Otherwise, each process at an address in
+        /// `from` can name any user. Empty: none.
+        secret_header: HeaderName = HeaderName::default(), [restart];
+        /// The value of `secret_header`; at least 16 bytes. Set it in the environment, not in the file.
+        secret: Token = Token::default(), [restart];
+        /// Time after which a session ends with 4505, so that its client returns through the proxy.
+        lifetime: Duration = s(900), in s(1)..=s(24 * 3600), [restart];
     }
 }
 

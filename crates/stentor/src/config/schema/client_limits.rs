@@ -2,23 +2,16 @@
 
 use super::super::section::section;
 use super::super::setting::{Raw, Setting, choice, fields};
-use super::super::value::Bytes;
+use super::super::value::{Bytes, HeaderName};
 use super::{HOUR, ms, s};
 use std::time::Duration;
 use stentor_edge::ForwardedHeader;
-
-/// Maximum length of the name of a header.
-const NAME_BYTES_MAX: usize = 64;
 
 impl Setting for ForwardedHeader {
     const UNIT: &'static str = "`x-forwarded-for`, `forwarded` or the name of a header";
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
-        let is_name = |text: &&str| {
-            (1..=NAME_BYTES_MAX).contains(&text.len())
-                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        };
-        let name = raw.text().filter(is_name).ok_or_else(|| {
+        let name = raw.text().filter(|text| HeaderName::is_name(text)).ok_or_else(|| {
             raw.mismatch(
                 "\"x-forwarded-for\", \"forwarded\" or the name of a header (letters, digits and \"-\")",
             )

@@ -15,7 +15,7 @@ mod rooms;
 mod server;
 mod tls;
 
-pub(crate) use auth::{Anonymous, Auth, Issuer, Permission, To};
+pub(crate) use auth::{Anonymous, Auth, AuthProxy, Issuer, Permission, To};
 pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLimits, UserLimits};
 pub(crate) use cluster::{Adapter, Bridge, ClassicParser, Cluster, SubscriptionMode};
 pub(crate) use feeds::{Feed, FeedsLimits};

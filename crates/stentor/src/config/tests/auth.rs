@@ -62,6 +62,37 @@ allow = ["publish"]
 }
 
 #[test]
+fn an_authenticating_proxy_is_read() {
+    let text = "[auth.proxy]\nuser_header = \"X-Forwarded-User\"\ngroups_header = \"X-Forwarded-Groups\"\n\
+                from = [\"10.0.0.7\"]\nlifetime = \"5min\"\nsecret_header = \"X-Proxy-Secret\"\n\
+                [[permissions]]\ntopics = [\"user/{sub}\"]\nallow = [\"subscribe\"]\n";
+    let secret = "0123456789abcdef";
+    let variables = [("STENTOR_AUTH_PROXY_SECRET".to_owned(), secret.to_owned())];
+    let (config, warnings) = from_file(text).environment(variables).load().unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+    let auth = config.auth_options().unwrap();
+    assert_eq!((auth.proxy_lifetime, auth.allow_anonymous), (Some(Duration::from_secs(300)), false));
+    let proxy = config.options().edge.tokens.proxy.clone().unwrap();
+    assert_eq!(
+        (&*proxy.user_header, proxy.groups_header.as_deref()),
+        ("X-Forwarded-User", Some("X-Forwarded-Groups"))
+    );
+    assert!(
+        proxy.from.contains("10.0.0.7".parse().unwrap()) && !proxy.from.contains("10.0.0.8".parse().unwrap())
+    );
+    assert_eq!(proxy.secret, Some(("X-Proxy-Secret".into(), secret.into())));
+    assert!(!format!("{config:?} {:?}", config.changed()).contains(secret));
+    // Without a secret, each process at the proxy's address can name users.
+    let short = text.replace("secret_header = \"X-Proxy-Secret\"\n", "");
+    let (_, warnings) = from_file(&short).load().unwrap();
+    assert_eq!(
+        warnings,
+        ["[auth.proxy] has no secret_header: each process at an address in from can name any user"]
+    );
+    assert_eq!(load("").unwrap().options().edge.tokens.proxy, None);
+}
+
+#[test]
 fn without_the_section_nothing_is_checked() {
     assert!(load("").unwrap().auth_options().is_none());
 }

@@ -525,6 +525,24 @@ $STENTOR_AUTH_ANONYMOUS=refuse
   4: keys in [[auth.issuers]]: expected an array of tables such as [{ kid = "k1", secret = "${JWT_SECRET}" }], found "secret"
 ISSUER | ISSUER
   6: issuer in [[auth.issuers]]: issuer number 1 has the same name
+[auth] | anonymous = "allow" | [[auth.issuers]] | issuer = "proxy" | algorithms = ["HS256"] | keys = [{ secret = "0123456789abcdef0123456789abcdef" }]
+  4: issuer in [[auth.issuers]]: the users of [auth.proxy] have this issuer
+
+# An authenticating proxy.
+ISSUER | [auth.proxy] | from = ["10.0.0.7"]
+  6: user_header in [auth.proxy]: required: the header in which the proxy names the user
+ISSUER | [auth.proxy] | user_header = "X-User"
+  6: from in [auth.proxy]: required: the addresses of the proxies; proxies.trusted doesn't count
+ISSUER | [auth.proxy] | user_header = "X_User" | from = ["10.0.0.7"]
+  6: user_header in [auth.proxy]: expected the name of a header (letters, digits and "-"), found "X_User"
+  7: user_header in [auth.proxy]: required: the header in which the proxy names the user
+ISSUER | [auth.proxy] | user_header = "X-User" | from = ["0.0.0.0/0"]
+  7: from in [auth.proxy]: with every address, every client could name any user
+ISSUER | [auth.proxy] | user_header = "X-User" | from = ["::1"] | groups_header = "x-user"
+  6: user_header in [auth.proxy]: the headers must have different names
+ISSUER | [auth.proxy] | user_header = "X-User" | from = ["::1"] | secret = "0123456789abcdef"
+  6: secret_header in [auth.proxy]: secret_header and secret need each other: set STENTOR_AUTH_PROXY_SECRET
+
 # Secrets from the environment, which `stentor check` doesn't read.
 [[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = "${JWT_SECRET}" }]
   warning: there are no [[permissions]]: clients may do only what their tokens grant

@@ -48,13 +48,18 @@ fn config(file: &str) -> Option<Config> {
 }
 
 fn options(config: &Config) -> String {
-    format!("{:?}", (config.options(), config.auth_options(), config.permission_rules()))
+    // The options of a proxy don't show its secret.
+    let secret = config.auth_proxy.users().and_then(|users| users.secret);
+    format!("{:?}", (config.options(), config.auth_options(), config.permission_rules(), secret))
 }
 
 /// Returns the lines that a section needs to have any effect.
 fn needed(section: &str) -> &'static [&'static str] {
     match section {
         "auth" => &["anonymous = \"allow\""],
+        "auth.proxy" => {
+            &["user_header = \"X-User\"", "secret_header = \"X-Secret\"", "secret = \"0123456789abcdef\""]
+        }
         "auth.issuers" => &["issuer = \"a\"", "algorithms = [\"HS256\"]"],
         "permissions" => &["feeds = [\"a\"]", "allow = [\"publish\"]"],
         "feeds" => &["name = \"a\"", "url = \"http://a\""],
@@ -96,7 +101,8 @@ fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
     for section in sections() {
         for key in &section.keys {
             let mut lines = vec![section.bracketed()];
-            let others = needed(section.name).iter().filter(|line| !line.starts_with(key.name));
+            let others =
+                needed(section.name).iter().filter(|line| line.split(" = ").next() != Some(key.name));
             lines.extend(others.map(|line| (*line).to_owned()));
             let with = |value: &str| config(&format!("{}\n{} = {value}", lines.join("\n"), key.name));
             // Secrets show no default, and required keys have none.
