@@ -1,9 +1,13 @@
 // Behind Apache, Caddy, lighttpd, Varnish, Vite and webpack-dev-server, with the files of docs/deploy: each client by its best transport, and streams at once. Behind these, nginx
-// and HAProxy: the client's own address and host, and prefixes. proxies.test.mjs has nginx's and HAProxy's transports.
+// and HAProxy: the client's own address and host, prefixes, and users that the proxy names. proxies.test.mjs has nginx's and HAProxy's transports.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import http from 'node:http';
+import path from 'node:path';
 import test, { after, describe } from 'node:test';
 import WebSocket from 'ws';
-import { event, logged, request, serve, upstream } from '../harness.mjs';
+import { event, logged, request, root, serve, upstream } from '../harness.mjs';
 import { apache2, caddy, haproxy, lighttpd, missing, nginx, varnishd, vite, webpack } from '../proxies.mjs';
 import { config, everything, exercise } from '../transports.mjs';
 
@@ -66,4 +70,58 @@ test('nginx: a prefix that it removes, and one that it keeps', { skip: missing('
     assert.equal((await request(`${at.http}/rt/readyz`)).status, 200);
     assert.equal((await request(`${at.http}/ws`)).status, 404);
   }
+});
+
+/** The blocks of nginx's configuration in docs/permissions.md. */
+const blocks = [...readFileSync(path.join(root, 'docs/permissions.md'), 'utf8').matchAll(/```nginx\n(.*?)```/gs)].map(([, text]) => text);
+const PERMISSIONS = '[[permissions]]\ntopics = ["user:{sub}", "team:{groups}"]\nallow = ["subscribe"]\n';
+const SECRET = 'at-least-16-bytes-that-the-proxy-sends';
+
+/** An authentication service: its answer names the user of the cookie. */
+async function service(t, answer) {
+  const signIn = http.createServer(async ({ headers }, response) => {
+    const [, user] = /user=(\w+)/.exec(headers.cookie ?? '') ?? [];
+    response.writeHead(user ? 202 : 401, user && await answer(user)).end();
+  }).listen(0, '127.0.0.1');
+  await once(signIn, 'listening');
+  t.after(() => signIn.close());
+  return signIn.address().port;
+}
+
+/** nginx with the lines of a block, and the location that it asks. */
+const asking = (block, location, port) => [
+  ['proxy_pass http://stentor;', `proxy_pass http://stentor;\n${block}`],
+  ['    location / {', `    location = ${location} { internal; proxy_pass http://127.0.0.1:${port}; proxy_pass_request_body off; proxy_set_header Content-Length ""; }\n    location / {`],
+];
+
+async function subscribed(socket, room) {
+  const answer = event(socket, 'message');
+  socket.send(JSON.stringify({ type: 'subscribe', room }));
+  const { type, code } = JSON.parse((await answer)[0]);
+  return code ?? type;
+}
+
+/** Checks that nginx decides which user a client is. */
+async function decides(t, at, forged) {
+  const page = { origin: at.http, headers: { Cookie: 'user=ann', ...forged } };
+  const socket = await welcomed(t, `${at.ws}/ws`, page);
+  assert.deepEqual([await subscribed(socket, 'user:ann'), await subscribed(socket, 'user:eve'), await subscribed(socket, 'team:admin')], ['ok', 'not_allowed', 'not_allowed']);
+  const refused = async (options) => (await event(new WebSocket(`${at.ws}/ws`, options), 'error'))[0].message;
+  assert.match(await refused({ origin: at.http, headers: forged }), /401/);
+  assert.match(await refused({ ...page, origin: 'http://evil.test' }), /403/);
+}
+
+test('nginx: auth_request, and a header with the user', { skip: missing('nginx') }, async (t) => {
+  const port = await service(t, (user) => ({ 'X-Auth-Request-User': user }));
+  const proxied = await serve(t, {
+    config: `[auth.proxy]\nuser_header = "X-Forwarded-User"\ngroups_header = "X-Forwarded-Groups"\nfrom = ["127.0.0.1"]\nsecret_header = "X-Proxy-Secret"\nsecret = "${SECRET}"\n${TRUSTED}${PERMISSIONS}`,
+  });
+  const at = await nginx(t, proxied, { changes: asking(blocks[0], '/oauth2/auth', port) });
+  await decides(t, at, { 'X-Forwarded-User': 'eve', 'X-Forwarded-Groups': 'admin', 'X-Proxy-Secret': SECRET });
+  // Past the proxy.
+  const own = { Origin: proxied.http, 'X-Forwarded-User': 'ann' };
+  const statuses = await Promise.all([{}, { 'X-Proxy-Secret': SECRET.toUpperCase() }, { 'X-Proxy-Secret': SECRET }].map(async (more) => (await request(`${proxied.http}/ndjson?bytes=1`, { headers: { ...own, ...more } })).status));
+  assert.deepEqual(statuses, [401, 401, 200]);
+  const { message } = await logged(proxied, (line) => line.message?.includes('[auth.proxy]') && line.message.includes('refused'), 'the refusal');
+  assert.match(message, /from 127\.0\.0\.1: secret_header is missing or wrong/);
 });
