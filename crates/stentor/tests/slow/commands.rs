@@ -18,7 +18,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that aren't run here: their start, and the reason.
-const NOT_RUN: [(&str, &str); 27] = [
+const NOT_RUN: [(&str, &str); 31] = [
     (
         "make ",
         "`make test-all` runs this test; tests/stentor/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
@@ -50,6 +50,10 @@ const NOT_RUN: [(&str, &str); 27] = [
     ("docker ", "needs a container runtime; tests/clients/all/deploy.test.mjs covers the environment"),
     ("kubectl ", "needs a cluster; tests/package/kubernetes.test.mjs runs the pods of the manifests"),
     ("helm ", "needs a cluster"),
+    ("npx ./target/package/", "tests/package/server-packages.test.mjs runs the packages of the server"),
+    ("pipx run --spec ", "the same"),
+    ("ssh-keygen -Y verify ", "the same test verifies a release"),
+    ("sha256sum --check ", "the same"),
     (
         "systemctl ",
         "needs systemd; tests/clients/all/deploy.test.mjs covers the units, link-deploys.test.mjs the workers' commands",
