@@ -4,7 +4,7 @@
 //! style by its hash. A test compares the hash, and prints the new one after a change. Modules are served as
 //! they are written, without a build. Two of the transports need other client libraries, which are in the
 //! folder of `--libraries`. If a library is missing, the page shows why the transport is disabled. The
-//! documents that the page links to are served as pages ([`documents`]).
+//! documents that the page links to are served as pages.
 
 mod documents;
 
