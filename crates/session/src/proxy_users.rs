@@ -1,6 +1,6 @@
 //! The users that an authenticating proxy (oauth2-proxy, Authelia, a gateway) names in a header of each request.
 //!
-//! Whoever can send the header can be any user, so the rules are strict:
+//! A client that could send the header could be any user, so the rules are strict:
 //!
 //! 1. The other end of the socket must be in a network of the list [`ProxyUsers::from`]. No forwarded address counts, neither one
 //!    in a header nor one of the PROXY protocol. A connection that another node relays counts if that node says so in its
@@ -209,7 +209,7 @@ mod tests {
             (false, true, &[own, "x-forwarded-groups: a, b ,,c"], Ok(r#"ann ["a", "b", "c"]"#)),
             (false, true, &["X-FORWARDED-USER:  J\u{c3}\u{bc}rgen, cn=x  "], Ok("J\u{fc}rgen, cn=x []")),
             (true, true, &[own, secret], Ok("ann []")),
-            // Nobody has signed in.
+            // Without a user.
             (false, true, &[], Ok("-")),
             (true, true, &[secret], Ok("-")),
             (false, true, &["X-Forwarded-User:"], Ok("-")),

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         };
         // Workers of several nodes would have several chats, and Node doesn't know the demo's own certificate.
         let worker = worker.filter(|_| config.cluster.engine.0.is_none() && scheme == "http");
-        // Nobody else restarts processes of this machine.
+        // Only visitors of this machine may restart its processes.
         let can_restart = config.server.listen.ip().is_loopback() && config.listeners.is_empty();
         let facts = Facts {
             has_replay: replay.is_some(),

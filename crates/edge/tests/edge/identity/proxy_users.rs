@@ -69,7 +69,7 @@ fn the_proxy_names_the_user_of_every_protocol() {
         assert_eq!(outcomes(&node, accepted, true), [200, 101], "{accepted:?}");
     }
     for (refused, expect) in [
-        // Nobody has signed in.
+        // Without a user.
         (&[PAGE][..], [401, 4408]),
         (&[PAGE, ("X-Forwarded-User", "")], [401, 4408]),
         // Programs send no origin, like pages of other sites in old browsers.
