@@ -247,7 +247,7 @@ impl Counting {
         let (this, asked) = (self.clone(), self.clone());
         let mut node = fake::Node::new(move |call| {
             match call {
-                Call::UpdateFeed(_, FeedUpdate::Document(_) | FeedUpdate::Patched(..)) => {
+                Call::UpdateFeed(_, FeedUpdate::Changed(_)) => {
                     this.versions.fetch_add(1, Ordering::SeqCst);
                     this.changed.notify_one();
                 }

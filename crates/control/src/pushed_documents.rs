@@ -25,15 +25,14 @@ mod shared;
 use crate::current::Current;
 use crate::options::FeedsOptions;
 use crate::route::Routes;
-use crate::schedule::{Validators, Version};
 use crate::signals::Signals;
-use crate::upstream::{Coding, DocumentProcessor, Failure, ProcessedDocument, Received, differ, is_json};
+use crate::upstream::{Coding, DocumentProcessor, Failure, Received, differ, is_json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_delta::{Differ, Ignored};
-use stentor_hub::{FeedState, Key, KeyError, KeyRule};
-use stentor_ports::{FeedUpdate, Feeds};
+use stentor_hub::{Document, FeedState, Key, KeyError, KeyRule};
+use stentor_ports::{DocumentChange, FeedUpdate, Feeds};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -77,7 +76,7 @@ const BODY_UNIT_BYTES: usize = 1 << 10;
 
 /// The last document of a key.
 struct StoredDocument {
-    version: Arc<Version>,
+    document: Document,
     /// The highest sequence number of the key's pushes. `None` if none had a number.
     sequence: Option<u64>,
 }
@@ -282,26 +281,24 @@ impl PushedDocuments {
         push: Push,
     ) -> Result<bool, PushError> {
         let sequence = in_sequence(stored, push.sequence)?;
-        let kept = stored.as_ref().map(|stored| stored.version.clone());
-        let (processed, room) = self.process(push, kept).await?;
-        let Some(ProcessedDocument { version, patch }) = processed else {
+        let kept = stored.as_ref().map(|stored| stored.document.clone());
+        let (changed, room) = self.process(push, kept).await?;
+        let Some(change) = changed else {
             if let Some(stored) = stored {
                 stored.sequence = sequence;
             }
             return Ok(false);
         };
-        let (new, old) = (version.document.body.len(), bytes_of(stored));
+        let (new, old) = (change.document.body.len(), bytes_of(stored));
         self.make_room(old, new).await?;
-        let document = version.document.clone();
-        let update = patch
-            .map_or(FeedUpdate::Document(document.clone()), |patch| FeedUpdate::Patched(document, patch));
-        if let Err(busy) = self.deliver(key, update).await {
+        let document = change.document.clone();
+        if let Err(busy) = self.deliver(key, FeedUpdate::Changed(change)).await {
             let mut table = self.table();
             table.bytes = table.bytes - new + old;
             return Err(busy);
         }
         drop(room);
-        *stored = Some(StoredDocument { version: Arc::new(version), sequence });
+        *stored = Some(StoredDocument { document, sequence });
         self.table().change(key, |entry| entry.bytes = Some(new));
         Ok(true)
     }
@@ -310,15 +307,14 @@ impl PushedDocuments {
     pub(super) async fn process(
         &self,
         push: Push,
-        kept: Option<Arc<Version>>,
-    ) -> Result<(Option<ProcessedDocument>, OwnedSemaphorePermit), PushError> {
+        kept: Option<Document>,
+    ) -> Result<(Option<DocumentChange>, OwnedSemaphorePermit), PushError> {
         let received = Received {
             json_only: is_json(&push.content_type),
             content_type: Some(push.content_type),
             body: push.body,
             coding: push.coding,
             bytes_max: self.config.load().options.pushed_document_bytes_max,
-            validators: Validators::default(),
             kept,
             differ: self.differ.clone(),
         };
@@ -374,7 +370,7 @@ impl PushedDocuments {
                 let stored = guard.slot.lock().await;
                 match &*stored {
                     Some(stored) => {
-                        let update = FeedUpdate::Document(stored.version.document.clone());
+                        let update = FeedUpdate::Changed(stored.document.clone().into());
                         // If the delivery fails, the next subscription repeats it.
                         let _ = guard.pushed_documents.deliver(&guard.key, update).await;
                     }
@@ -530,5 +526,5 @@ fn units(bytes: usize) -> u32 {
 }
 
 fn bytes_of(stored: &Option<StoredDocument>) -> usize {
-    stored.as_ref().map_or(0, |stored| stored.version.document.body.len())
+    stored.as_ref().map_or(0, |stored| stored.document.body.len())
 }

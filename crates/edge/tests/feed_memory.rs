@@ -13,7 +13,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt as _;
 use stentor_hub::{Document, Patch};
-use stentor_ports::FeedUpdate;
+use stentor_ports::{DocumentChange, FeedUpdate};
 
 /// The server's allocator, counted.
 #[global_allocator]
@@ -60,15 +60,12 @@ fn give(server: &Server, key: usize) -> Document {
     let mut last: Option<Document> = None;
     for n in 0..VERSIONS {
         let document = Document { body: version(n), json: true, content_type: "application/json".into() };
-        let update = match last.replace(document.clone()) {
-            None => FeedUpdate::Document(document),
-            Some(before) => {
-                let value = changing(n);
-                let operations = exact(format!(r#"[{{"op":"replace","path":"/p","value":"{value}"}}]"#));
-                FeedUpdate::Patched(document, Patch { base: before.body, operations })
-            }
-        };
-        server.update(&name(key), update);
+        let patch = last.replace(document.clone()).map(|before| {
+            let value = changing(n);
+            let operations = exact(format!(r#"[{{"op":"replace","path":"/p","value":"{value}"}}]"#));
+            Patch { base: before.body, operations }
+        });
+        server.update(&name(key), FeedUpdate::Changed(DocumentChange { document, patch }));
         // Updates in transit take memory as well, so their number is limited.
         if n % AT_ONCE == 0 {
             server.until_metric("inbox_messages", |waiting| waiting == 0);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use cap::Cap;
 use harness::Server;
 use stentor_hub::{Document, Patch};
-use stentor_ports::FeedUpdate;
+use stentor_ports::{DocumentChange, FeedUpdate};
 
 /// The server's allocator, counted.
 #[global_allocator]
@@ -54,7 +54,7 @@ fn an_idle_feed_keeps_its_document_and_no_frame() {
     };
     let of = |body: Bytes| Document { body, json: true, content_type: "application/json".into() };
     let mut feed = |name: &str| {
-        update(name, FeedUpdate::Document(of(document(0))));
+        update(name, FeedUpdate::Changed(of(document(0)).into()));
         ws.ask(serde_json::json!({"type": "subscribe", "feed": name}));
         while !ws.next_text().contains("xxx") {}
     };
@@ -67,7 +67,10 @@ fn an_idle_feed_keeps_its_document_and_no_frame() {
 
     for name in &names {
         let next = of(document(1));
-        update(name, FeedUpdate::Patched(next, patch(document(0), 1)));
+        update(
+            name,
+            FeedUpdate::Changed(DocumentChange { document: next, patch: Some(patch(document(0), 1)) }),
+        );
         assert!(ws.next_text().contains("000000001"));
     }
     check(&server, before, REST_AFTER_PATCH_BYTES_MAX, "after a patch");

@@ -20,13 +20,35 @@ pub struct KeyInterest {
 /// Maximum number of requesters that are recorded per key.
 pub const REQUESTERS_MAX: usize = 16;
 
+/// A new version of a document, from the comparison with the previous version to the subscribers of one node, or to the node that
+/// assigns its position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentChange {
+    /// The new version.
+    pub document: Document,
+    /// The patch from the previous version. `None` if subscribers need the whole document. Who has another previous version ignores
+    /// the patch.
+    pub patch: Option<Patch>,
+}
+
+impl From<Document> for DocumentChange {
+    fn from(document: Document) -> Self {
+        Self { document, patch: None }
+    }
+}
+
+impl DocumentChange {
+    /// Size of the document and the patch, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.document.body.len() + self.patch.as_ref().map_or(0, |patch| patch.operations.len())
+    }
+}
+
 /// An update of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedUpdate {
     /// A new version. The feed is live from now on.
-    Document(Document),
-    /// A new version with the patch from the previous version. A core with another previous version ignores the patch.
-    Patched(Document, Patch),
+    Changed(DocumentChange),
     /// A new version whose position another node of the cluster has assigned. The feed is live from now on. A version that
     /// isn't newer than the newest one of its epoch has no effect.
     At {

@@ -49,7 +49,7 @@ pub use engine::{
 };
 pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
 pub use exposition::{CERTIFICATE_EXPIRY, Histogram, HistogramSample, Metric, MetricKind, expiries};
-pub use feeds::{FeedUpdate, Feeds, KeyInterest, REQUESTERS_MAX};
+pub use feeds::{DocumentChange, FeedUpdate, Feeds, KeyInterest, REQUESTERS_MAX};
 pub use identity::{
     Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, PROXY_ISSUER,
     ProxyUser, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, SignatureWork, is_named,

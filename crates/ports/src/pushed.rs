@@ -1,7 +1,7 @@
 //! Documents of feeds that backends push: the port through which the nodes of a cluster share them.
 
-use super::Done;
-use stentor_hub::{Document, Key, Patch};
+use super::{DocumentChange, Done};
+use stentor_hub::{Document, Key};
 
 /// The source of a feed's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +18,7 @@ pub enum FeedSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushedFeed {
     /// The document. `None` deletes it.
-    pub document: Option<Document>,
-    /// The patch from the previous document to this one.
-    pub patch: Option<Patch>,
+    pub change: Option<DocumentChange>,
     /// The backend's sequence number. The push is refused if a push with a greater number arrived before.
     pub sequence: Option<u64>,
 }

@@ -248,7 +248,7 @@ impl Feed {
         let Some(holding) = self.phase.holding_mut() else { return };
         holding.is_logged = false;
         let version = storing.filter(|storing| storing.push.is_none()).and_then(|it| it.pending.version);
-        let next = version.map(|(newest, _)| Next { document: newest.document, patch: None, state: None });
+        let next = version.map(|(newest, _)| Next { change: newest.document.into(), state: None });
         holding.next = holding.next.take().or(next);
     }
 
@@ -274,10 +274,10 @@ impl Feed {
         if log.needs_epoch() && !is_fetched {
             return holding.store(log.state_entry(term, Some(epoch), log.state.clone(), log.sequence), None);
         }
-        if let Some(Next { document, patch, state }) = holding.next.take() {
+        if let Some(Next { change, state }) = holding.next.take() {
             let state = state.unwrap_or_else(live);
             let newest = log.newest.as_ref();
-            let is_same = newest.is_some_and(|it| it.document == document && !it.needs_epoch);
+            let is_same = newest.is_some_and(|it| it.document == change.document && !it.needs_epoch);
             if is_same && log.state == state {
                 return holding.store_state(log);
             }
@@ -286,7 +286,7 @@ impl Feed {
                 true => Step::Show,
                 false => {
                     let sequence = log.sequence;
-                    holding.store(Some(log.version_entry(term, epoch, document, patch, sequence)), None)
+                    holding.store(Some(log.version_entry(term, epoch, change, sequence)), None)
                 }
             };
         }
@@ -314,23 +314,23 @@ impl Holding {
                 false => PushDenied::OldSequence { last },
             }));
         }
-        let entry = match (push.document.clone(), &log.newest) {
+        let entry = match (push.change.clone(), &log.newest) {
             // The deletion was stored, but the engine's answer was lost.
             (None, None) if push.is_unknown => return Step::Answer(Ok(true)),
             (None, None) => return Step::Answer(Err(PushDenied::NotFound)),
             (None, Some(_)) => {
                 log.state_entry(term, None, (FeedState::NotFound, "it was deleted".into()), None)
             }
-            (Some(document), Some(newest)) if newest.document == document => {
+            (Some(change), Some(newest)) if newest.document == change.document => {
                 if push.is_unknown || sequence.is_none_or(|given| Some(given) == log.sequence) {
                     return Step::Answer(Ok(push.is_unknown));
                 }
                 log.state_entry(term, None, log.state.clone(), sequence)
             }
-            (Some(document), _) => {
+            (Some(change), _) => {
                 (log.state, self.is_logged) = (live(), false);
                 let sequence = log.sequence.max(sequence);
-                Some(log.version_entry(term, epoch, document, push.patch.clone(), sequence))
+                Some(log.version_entry(term, epoch, change, sequence))
             }
         };
         self.store(entry, Some(id))

@@ -9,8 +9,8 @@ use crate::replaced::Replaced;
 use bytes::Bytes;
 use std::mem;
 use std::sync::Arc;
-use stentor_hub::{Document, Epoch, FeedState, Patch, Position};
-use stentor_ports::FeedUpdate;
+use stentor_hub::{Document, Epoch, FeedState, Position};
+use stentor_ports::{DocumentChange, FeedUpdate};
 
 /// A state, and the reason for it.
 pub(super) type State = (FeedState, Arc<str>);
@@ -307,8 +307,7 @@ impl Log {
         &mut self,
         term: u64,
         epoch: Epoch,
-        document: Document,
-        patch: Option<Patch>,
+        DocumentChange { document, patch }: DocumentChange,
         sequence: Option<u64>,
     ) -> (Entries, Pending) {
         let newest = self.newest.as_ref().filter(|newest| !self.is_lost && !newest.needs_epoch);

@@ -235,14 +235,13 @@ impl Feeds {
         let is_known = self.feeds.contains_key(key);
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.phase.holding().is_some()) else {
             return match update {
-                FeedUpdate::Document(_) | FeedUpdate::Patched(..) => None,
+                FeedUpdate::Changed(_) => None,
                 FeedUpdate::State { .. } if is_known => None,
                 _ => Some(update),
             };
         };
         let (next, own) = match update {
-            FeedUpdate::Document(document) => (Some((document, None)), None),
-            FeedUpdate::Patched(document, patch) => (Some((document, Some(patch))), None),
+            FeedUpdate::Changed(change) => (Some(change), None),
             FeedUpdate::State { state, ref reason } => {
                 feed.set_state((state, reason.clone()));
                 (None, Some(update))
@@ -251,9 +250,9 @@ impl Feeds {
                 return Some(update);
             }
         };
-        if let (Some((document, patch)), Some(holding)) = (next, feed.phase.holding_mut()) {
+        if let (Some(change), Some(holding)) = (next, feed.phase.holding_mut()) {
             holding.is_informed = true;
-            holding.next = Some(Next { document, patch, state: None });
+            holding.next = Some(Next { change, state: None });
         }
         self.store(now, key);
         own

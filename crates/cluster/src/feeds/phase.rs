@@ -28,7 +28,7 @@ use super::{LEASE_MARGIN, LEASE_TTL, RENEW_INTERVAL};
 use crate::engine::Lease;
 use std::mem;
 use std::time::Instant;
-use stentor_hub::{Document, Patch};
+use stentor_ports::DocumentChange;
 
 /// A read of the log that isn't finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +57,7 @@ pub(super) struct Storing {
 
 /// The control plane's newest document, which isn't stored yet.
 pub(super) struct Next {
-    pub(super) document: Document,
-    pub(super) patch: Option<Patch>,
+    pub(super) change: DocumentChange,
     /// The state after the document. `None` for live.
     pub(super) state: Option<State>,
 }

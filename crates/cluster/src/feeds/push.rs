@@ -20,7 +20,7 @@ const PUSHES_MAX: usize = 64;
 impl Feeds {
     /// Handles a document that is pushed, or its deletion. The answer has the number `id`.
     pub(crate) fn handle_push(&mut self, now: Instant, id: u64, key: &Key, push: PushedFeed) {
-        let PushedFeed { document, patch, sequence } = push;
+        let PushedFeed { change, sequence } = push;
         if !self.feeds.contains_key(key) {
             self.insert(now, key, false);
         }
@@ -31,7 +31,7 @@ impl Feeds {
             return self.remove_unused(key);
         }
         let deadline = now + PUSH_TIMEOUT;
-        feed.pushes.push_back(Push { id, document, patch, sequence, deadline, is_unknown: false });
+        feed.pushes.push_back(Push { id, change, sequence, deadline, is_unknown: false });
         match feed.phase {
             Phase::Following { .. } => self.acquire(now, key),
             Phase::Holding(_) => self.store(now, key),

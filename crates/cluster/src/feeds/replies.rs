@@ -164,7 +164,7 @@ impl Feeds {
             self.show_newest(key, Vec::new());
         }
         if let Some(push) = push {
-            let is_changed = is_version || push.document.is_none();
+            let is_changed = is_version || push.change.is_none();
             self.outputs.push_back(Output::Pushed(push.id, Ok(is_changed)));
         }
         if then_read {

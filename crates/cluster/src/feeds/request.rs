@@ -6,8 +6,8 @@ use crate::engine::{Channel, EngineError, FeedLog, Lease, Reply, Request, Versio
 use crate::frame::{Frame, LogEntry};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
-use stentor_hub::{Document, Key, Patch, Position};
-use stentor_ports::{FeedUpdate, KeyInterest, PushDenied};
+use stentor_hub::{Key, Position};
+use stentor_ports::{DocumentChange, FeedUpdate, KeyInterest, PushDenied};
 
 /// An output of the machine.
 #[derive(Debug)]
@@ -189,8 +189,7 @@ pub(crate) type PushAnswer = Result<bool, PushDenied>;
 pub(super) struct Push {
     pub(super) id: u64,
     /// The new document. `None` deletes the document.
-    pub(super) document: Option<Document>,
-    pub(super) patch: Option<Patch>,
+    pub(super) change: Option<DocumentChange>,
     pub(super) sequence: Option<u64>,
     pub(super) deadline: Instant,
     /// `true` if the push may have been stored.

@@ -18,7 +18,7 @@ use clients::{Client, Whole, hub};
 use pushes::History;
 use std::collections::HashSet;
 use stentor_hub::{Hub, Patch, SessionId, Topic};
-use stentor_ports::Ledger;
+use stentor_ports::{DocumentChange, Ledger};
 
 const IDLE_TTL: Duration = Duration::from_secs(2);
 
@@ -237,9 +237,9 @@ impl Cluster {
         let update = match before {
             Some(before) => {
                 let patch = Patch { base: before.body, operations: Bytes::from_static(b"[]") };
-                FeedUpdate::Patched(new, patch)
+                FeedUpdate::Changed(DocumentChange { document: new, patch: Some(patch) })
             }
-            None => FeedUpdate::Document(new),
+            None => FeedUpdate::Changed(new.into()),
         };
         let passed_on = node.feeds.handle_update(self.now, &key(), update);
         assert!(passed_on.is_none(), "who fetches holds the lease");
@@ -540,7 +540,7 @@ fn without_the_engine_subscribers_learn_that_the_feed_is_stale() {
 #[test]
 fn fetches_of_a_follower_have_no_effect() {
     let mut cluster = Cluster::following(2, 2);
-    assert_eq!(cluster.update(1, FeedUpdate::Document(document(7))), None);
+    assert_eq!(cluster.update(1, FeedUpdate::Changed(document(7).into())), None);
     cluster.check_newest(1);
 }
 

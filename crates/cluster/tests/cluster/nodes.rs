@@ -14,10 +14,10 @@ use stentor_cluster::{
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
-    Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane, Done, Drain,
-    FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger, Lifecycle, MetricSource, PublicId,
-    Publish, PushDenied, PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked,
-    RoomList, RoomUpdate, RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Topology,
+    Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane, DocumentChange, Done,
+    Drain, FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger, Lifecycle, MetricSource,
+    PublicId, Publish, PushDenied, PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull,
+    Revoked, RoomList, RoomUpdate, RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Topology,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -510,13 +510,13 @@ async fn a_version_that_is_larger_than_documents_may_be_is_refused_and_counted()
     b.want(&key, true).await;
     let fits = format!("{:>1$}", 1, DOCUMENT_BYTES_MAX);
     for (body, refused) in [(&*fits, 0), (&*format!("{fits} "), 1)] {
-        generous.update(&key, FeedUpdate::Document(document(body))).await;
+        generous.update(&key, FeedUpdate::Changed(document(body).into())).await;
         assert_eq!(generous.shown().len(), 1);
         assert_eq!(b.shown().len(), 1 - refused);
         assert_eq!(b.metric("cluster_frames_refused"), refused as u64);
     }
     // Node b shows the feed again from the next version within its maximum.
-    generous.update(&key, FeedUpdate::Document(document("[2]"))).await;
+    generous.update(&key, FeedUpdate::Changed(document("[2]").into())).await;
     pass(Duration::from_secs(2)).await;
     assert_eq!(b.shown().last().map(String::as_str), Some("game/1 3 [2] []"));
 }
@@ -529,7 +529,7 @@ async fn a_version_for_which_there_is_no_memory_is_read_later() {
     b.want(&key, true).await;
     let held = Charge::new(b.ledger.clone(), Class::Cluster);
     held.add(BUDGET - 2);
-    a.update(&key, FeedUpdate::Document(document("[1]"))).await;
+    a.update(&key, FeedUpdate::Changed(document("[1]").into())).await;
     pass(Duration::from_secs(3)).await;
     assert_eq!((a.shown().len(), b.shown().len()), (1, 0));
     assert!((2..6).contains(&b.metric("cluster_versions_deferred")));
@@ -544,7 +544,7 @@ async fn a_document_that_is_pushed_to_one_node_reaches_all() {
     let key = Key::parse("pushed/1").unwrap();
     b.want(&key, true).await;
     let push = async |node: &Node, body, patch: Option<Patch>, sequence| {
-        let push = PushedFeed { document: Some(document(body)), patch, sequence };
+        let push = PushedFeed { change: Some(DocumentChange { document: document(body), patch }), sequence };
         answer_to(|done| node.all.pushed_feeds().unwrap().push(&key, push, done)).await.unwrap()
     };
     let read = async |node: &Node| {
@@ -579,9 +579,10 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
         node.all.take_key_interest().into_iter().map(|wanted| wanted.wanted).collect::<Vec<_>>()
     };
     assert_eq!([&a, &b, &c].map(fetching), [vec![true], vec![], vec![]]);
-    a.update(&key, FeedUpdate::Document(document("[1]"))).await;
+    a.update(&key, FeedUpdate::Changed(document("[1]").into())).await;
     let patch = Patch { base: document("[1]").body, operations: Bytes::from_static(b"[op]") };
-    a.update(&key, FeedUpdate::Patched(document("[1,2]"), patch)).await;
+    a.update(&key, FeedUpdate::Changed(DocumentChange { document: document("[1,2]"), patch: Some(patch) }))
+        .await;
     let stale = FeedUpdate::State { state: FeedState::Stale, reason: "slow".into() };
     a.update(&key, stale.clone()).await;
     let expect =

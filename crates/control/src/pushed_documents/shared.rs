@@ -1,11 +1,8 @@
 //! Pushed documents that the nodes of a cluster share.
 
 use super::{Push, PushError, PushedDocuments};
-use crate::schedule::{Validators, Version};
-use crate::upstream::ProcessedDocument;
-use std::sync::Arc;
 use stentor_hub::Key;
-use stentor_ports::{Done, PushDenied, PushResult, PushedFeed, PushedFeeds};
+use stentor_ports::{DocumentChange, Done, PushDenied, PushResult, PushedFeed, PushedFeeds};
 use tokio::sync::oneshot;
 
 impl PushedDocuments {
@@ -21,15 +18,10 @@ impl PushedDocuments {
     ) -> Result<bool, PushError> {
         let sequence = push.sequence;
         let kept = answer(|done| feeds.read(key, done)).await?;
-        let kept = kept.map(|document| Arc::new(Version { document, validators: Validators::default() }));
-        let (processed, _room) = self.process(push, kept.clone()).await?;
+        let (changed, _room) = self.process(push, kept.clone()).await?;
         // An unchanged document is stored too, because the sequence number counts.
-        let (document, patch) = match (processed, kept) {
-            (Some(ProcessedDocument { version, patch }), _) => (version.document, patch),
-            (None, Some(kept)) => (kept.document.clone(), None),
-            (None, None) => return Ok(false),
-        };
-        store(feeds, key, PushedFeed { document: Some(document), patch, sequence }).await
+        let Some(change) = changed.or_else(|| kept.map(DocumentChange::from)) else { return Ok(false) };
+        store(feeds, key, PushedFeed { change: Some(change), sequence }).await
     }
 }
 
@@ -39,7 +31,7 @@ pub(super) async fn delete(
     key: &Key,
     sequence: Option<u64>,
 ) -> Result<(), PushError> {
-    store(feeds, key, PushedFeed { document: None, patch: None, sequence }).await?;
+    store(feeds, key, PushedFeed { change: None, sequence }).await?;
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_hub::{Document, Key, Patch};
+use stentor_hub::{Document, Key};
+use stentor_ports::DocumentChange;
 
 /// Headers of the last response, as received, that the next fetch needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,11 +55,10 @@ pub enum Freshness {
 pub enum Outcome {
     /// A new document.
     Fresh {
-        /// The document.
-        version: Version,
-        /// The patch from the document that was kept when the fetch began. `None` if subscribers need the
-        /// complete document.
-        patch: Option<Patch>,
+        /// The document, and the patch from the document that was kept when the fetch began.
+        change: DocumentChange,
+        /// The validators for the next request.
+        validators: Validators,
         /// The freshness of the response.
         freshness: Freshness,
     },

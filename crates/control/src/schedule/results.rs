@@ -1,6 +1,6 @@
 //! The effects of a fetch's outcome: the key's document, state and next due time.
 
-use super::outcome::{FailureClass, Freshness, Outcome};
+use super::outcome::{FailureClass, Freshness, Outcome, Version};
 use super::queues::{QueueState, Queues};
 use super::{Entry, Scheduler, later, state_update};
 use crate::options::FeedsOptions;
@@ -119,13 +119,9 @@ impl Scheduler {
         }
         let mut tell = |update| self.events.push_back((key.clone(), update));
         match outcome {
-            Outcome::Fresh { version, patch, freshness } => {
-                let document = version.document.clone();
-                tell(match patch {
-                    Some(patch) => FeedUpdate::Patched(document, patch),
-                    None => FeedUpdate::Document(document),
-                });
-                entry.kept = Some(Arc::new(version));
+            Outcome::Fresh { change, validators, freshness } => {
+                entry.kept = Some(Arc::new(Version { document: change.document.clone(), validators }));
+                tell(FeedUpdate::Changed(change));
                 entry.state = Some(FeedState::Live);
                 succeed(&self.options, entry, started, now, freshness, &mut tell);
             }
@@ -200,8 +196,8 @@ impl Scheduler {
     fn enforce_limits(&mut self, key: &Key, outcome: Outcome) -> Outcome {
         let Some(entry) = self.entries.get(key) else { return outcome };
         match &outcome {
-            Outcome::Fresh { version, .. } => {
-                let (new, old) = (version.document.body.len(), entry.document_bytes());
+            Outcome::Fresh { change, .. } => {
+                let (new, old) = (change.document.body.len(), entry.document_bytes());
                 let most = self.options.documents_bytes_max;
                 let fits = |queues: &Queues| {
                     let others = queues.documents_bytes() - old;

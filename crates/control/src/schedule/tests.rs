@@ -9,6 +9,7 @@ use super::*;
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use stentor_hub::Document;
+use stentor_ports::DocumentChange;
 
 fn options() -> FeedsOptions {
     let upstream = |prefix: &str, poll_interval| UpstreamOptions {
@@ -102,7 +103,7 @@ impl Bench {
         let mut events = Vec::new();
         while let Some((key, update)) = self.scheduler.poll_event() {
             events.push(match update {
-                FeedUpdate::Document(document) | FeedUpdate::Patched(document, _) => {
+                FeedUpdate::Changed(DocumentChange { document, .. }) => {
                     format!("{key}={}", String::from_utf8_lossy(&document.body))
                 }
                 FeedUpdate::At { .. } | FeedUpdate::Confirmed(_) => {
@@ -143,13 +144,13 @@ pub(super) fn requester(source: u64, session: u64) -> Requester {
     Requester { source, core: 0, session: stentor_hub::SessionId::from_bits(session) }
 }
 
-pub(super) fn version(body: &str) -> Version {
+pub(super) fn change(body: &str) -> DocumentChange {
     let document = Document {
         body: Bytes::copy_from_slice(body.as_bytes()),
         json: false,
         content_type: "text/plain".into(),
     };
-    Version { document, validators: Validators::default() }
+    document.into()
 }
 
 fn fresh(body: &str) -> Outcome {
@@ -157,7 +158,7 @@ fn fresh(body: &str) -> Outcome {
 }
 
 fn fresh_for(body: &str, freshness: Freshness) -> Outcome {
-    Outcome::Fresh { version: version(body), patch: None, freshness }
+    Outcome::Fresh { change: change(body), validators: Validators::default(), freshness }
 }
 
 fn same() -> Outcome {

@@ -10,7 +10,6 @@ use super::answer::{Coding, is_json};
 use super::charset;
 use super::decode::decode;
 use super::failure::Failure;
-use crate::schedule::{Validators, Version};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
@@ -18,6 +17,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use stentor_delta::{self as delta, Delta, Differ, Ignored, ParseError, Seed, Update};
 use stentor_hub::{Document, Patch};
+use stentor_ports::DocumentChange;
 use tokio::sync::Semaphore;
 
 /// Maximum size of an uncompressed body, and of its previous document, that is processed inline. Inline
@@ -33,8 +33,7 @@ pub(crate) struct Received {
     pub(crate) json_only: bool,
     /// Maximum size of the document in bytes.
     pub(crate) bytes_max: usize,
-    pub(crate) validators: Validators,
-    pub(crate) kept: Option<Arc<Version>>,
+    pub(crate) kept: Option<Document>,
     /// Compares the document with the kept one.
     pub(crate) differ: Arc<Differ>,
 }
@@ -47,18 +46,10 @@ impl Received {
     /// Returns `true` if the body is byte for byte the kept JSON. It then needs no check, because the kept
     /// JSON has been checked and minified.
     fn is_kept_text(&self) -> bool {
-        let kept = self.kept.as_ref().map(|kept| &kept.document).filter(|kept| kept.json);
+        let kept = self.kept.as_ref().filter(|kept| kept.json);
         let is_json = self.coding == Coding::Identity && (self.json_only || self.has_json_type());
         is_json && kept.is_some_and(|kept| kept.body == self.body)
     }
-}
-
-/// A new version.
-#[derive(Debug)]
-pub(crate) struct ProcessedDocument {
-    pub(crate) version: Version,
-    /// The patch from the kept document. `None` if the document is sent whole.
-    pub(crate) patch: Option<Patch>,
 }
 
 /// Makes a differ that identifies objects in arrays by members with these names first, and ignores changes at
@@ -83,12 +74,12 @@ impl Default for DocumentProcessor {
 }
 
 impl DocumentProcessor {
-    /// Returns the document in `received`. `None` if it has the same value as the kept one.
-    pub(crate) async fn process(&self, received: Received) -> Result<Option<ProcessedDocument>, Failure> {
+    /// Returns the document in `received`, with the patch from the kept one. `None` if it has the same value as the kept one.
+    pub(crate) async fn process(&self, received: Received) -> Result<Option<DocumentChange>, Failure> {
         if received.is_kept_text() {
             return Ok(None);
         }
-        let kept_bytes = received.kept.as_ref().map_or(0, |kept| kept.document.body.len());
+        let kept_bytes = received.kept.as_ref().map_or(0, |kept| kept.body.len());
         if received.coding == Coding::Identity && received.body.len().max(kept_bytes) <= INLINE_BYTES_MAX {
             return process(received);
         }
@@ -100,19 +91,19 @@ impl DocumentProcessor {
     }
 }
 
-fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
+fn process(received: Received) -> Result<Option<DocumentChange>, Failure> {
     let has_json_type = received.has_json_type();
-    let Received { body, coding, content_type, json_only, bytes_max, validators, kept, differ } = received;
+    let Received { body, coding, content_type, json_only, bytes_max, kept, differ } = received;
     let body = decode(coding, body, bytes_max)?;
     let (body, content_type) = charset::to_utf8(body, content_type, bytes_max)?;
-    let kept = kept.as_deref().map(|kept| &kept.document);
+    let kept = kept.as_ref();
     if !json_only && !has_json_type {
         let content_type = content_type.as_deref().unwrap_or("application/octet-stream");
         if kept.is_some_and(|kept| !kept.json && kept.body == body && *kept.content_type == *content_type) {
             return Ok(None);
         }
         let document = Document { body: Bytes::from(body), json: false, content_type: content_type.into() };
-        return Ok(Some(ProcessedDocument { version: Version { document, validators }, patch: None }));
+        return Ok(Some(document.into()));
     }
     let kept = kept.filter(|kept| kept.json);
     // For a compressed body, this is the check of `Received::is_kept_text`.
@@ -129,7 +120,7 @@ fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
     let content_type = content_type.filter(|_| has_json_type);
     let content_type = content_type.as_deref().unwrap_or("application/json").into();
     let document = Document { body, json: true, content_type };
-    Ok(Some(ProcessedDocument { version: Version { document, validators }, patch }))
+    Ok(Some(DocumentChange { document, patch }))
 }
 
 /// Returns a JSON text without whitespace, and the patch from the kept text to it. `None` if both have the

@@ -4,7 +4,7 @@ use super::Upstream;
 use super::answer;
 use super::bodies::{Bodies, HeldBody};
 use super::connections::Connection;
-use super::document_processor::{DocumentProcessor, ProcessedDocument, Received};
+use super::document_processor::{DocumentProcessor, Received};
 use super::explain::{self, READ_BYTES_MAX, Refused, is_explained, with_hint};
 use super::failure::{Failure, chain};
 use super::redirect::{REDIRECTS_MAX, path_and_query};
@@ -150,15 +150,12 @@ impl Upstream {
             content_type: answer::content_type(&head.headers).map(String::from),
             json_only: self.accepts_json_only(),
             bytes_max: self.options.document_bytes_max,
-            validators: Validators { target: self.target(&url), ..answer::validators(&head.headers) },
-            kept: job.kept.clone(),
+            kept: job.kept.as_ref().map(|kept| kept.document.clone()),
             differ: self.differ.clone(),
         };
-        let validators = received.validators.clone();
+        let validators = Validators { target: self.target(&url), ..answer::validators(&head.headers) };
         match processor.process(received).await? {
-            Some(ProcessedDocument { version, patch }) => {
-                found("changed", Outcome::Fresh { version, patch, freshness })
-            }
+            Some(change) => found("changed", Outcome::Fresh { change, validators, freshness }),
             None => found("unchanged", Outcome::Same { validators: Some(validators), freshness }),
         }
     }

@@ -24,7 +24,7 @@ mod transport;
 
 pub(crate) use answer::{Coding, coding, is_json};
 pub(crate) use bodies::Bodies;
-pub(crate) use document_processor::{DocumentProcessor, ProcessedDocument, Received, differ};
+pub(crate) use document_processor::{DocumentProcessor, Received, differ};
 pub(crate) use failure::{Failure, chain};
 pub(crate) use fetch::Fetched;
 pub use probe::{Probe, probe};

@@ -138,8 +138,8 @@ async fn probe_upstream(
 fn result(fetched: &Fetched) -> String {
     let failure = fetched.failure.as_ref().map(ToString::to_string).unwrap_or_default();
     match &fetched.outcome {
-        Outcome::Fresh { version, .. } => {
-            let (received, document) = (fetched.received_bytes, &version.document);
+        Outcome::Fresh { change, .. } => {
+            let (received, document) = (fetched.received_bytes, &change.document);
             format!(
                 "document: {}, {} bytes, of {received} received",
                 document.content_type,

@@ -17,9 +17,9 @@ use stentor_control::{AdminOptions, Auth, Control, FeedsOptions, Options, Signal
 use stentor_hub::{Key, KeyCharset};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
-    Busy, Command, CommandError, Concerned, ControlPlane, DataPlane, Done, FeedUpdate, Histogram,
-    HistogramSample, KeyInterest, MemberList, Metric, MetricKind, Publish, Readiness, Recheck, RoomList,
-    RoomsQuery, SessionDetails, SessionInfo, SessionList, Target,
+    Busy, Command, CommandError, Concerned, ControlPlane, DataPlane, DocumentChange, Done, FeedUpdate,
+    Histogram, HistogramSample, KeyInterest, MemberList, Metric, MetricKind, Publish, Readiness, Recheck,
+    RoomList, RoomsQuery, SessionDetails, SessionInfo, SessionList, Target,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -121,12 +121,12 @@ impl FakePlane {
     pub(crate) async fn next(&self) -> String {
         let (key, update) = self.until("an update", |plane| plane.updates.lock().unwrap().pop_front()).await;
         match update {
-            FeedUpdate::Document(document) => {
+            FeedUpdate::Changed(DocumentChange { document, patch: None }) => {
                 let body = String::from_utf8_lossy(&document.body).into_owned();
                 self.bases.lock().unwrap().insert(key.clone(), body.clone());
                 format!("{key}={body}")
             }
-            FeedUpdate::Patched(document, patch) => {
+            FeedUpdate::Changed(DocumentChange { document, patch: Some(patch) }) => {
                 let [body, base, operations] = [&document.body, &patch.base, &patch.operations]
                     .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
                 assert_eq!(self.bases.lock().unwrap().get(&key), Some(&base), "for another document");

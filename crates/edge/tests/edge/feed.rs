@@ -51,7 +51,7 @@ fn documents_that_are_not_json_are_served_unchanged() {
     let body = vec![0xff; 200_000];
     let document =
         Document { body: body.clone().into(), json: false, content_type: "application/x-bytes".into() };
-    server.update("k", FeedUpdate::Document(document));
+    server.update("k", FeedUpdate::Changed(document.into()));
     let answer = server.http().get("/feed/k");
     assert_eq!((answer.status, answer.header("content-type")), (200, "application/x-bytes"));
     assert!(answer.body == body);

@@ -193,7 +193,7 @@ fn inbox_messages_max_and_inbox_bytes_max() {
         let document = |n: usize| {
             let body = format!("{n:len$}");
             let content_type = "text/plain".into();
-            FeedUpdate::Document(Document { body: body.into(), json: false, content_type })
+            FeedUpdate::Changed(Document { body: body.into(), json: false, content_type }.into())
         };
         let taken = (0..1000).take_while(|n| server.plane().update_feed(&key, document(*n)).is_ok()).count();
         assert_eq!(taken, expect);

@@ -119,7 +119,7 @@ fn documents_that_are_no_json_are_strings_or_base64() {
     ws.ask(json!({"type": "subscribe", "feed": "k"}));
     let mut check = |body: &'static [u8], data: &str, encoding: Value| {
         let document = Document { body: body.into(), json: false, content_type: "text/plain".into() };
-        server.update("k", FeedUpdate::Document(document));
+        server.update("k", FeedUpdate::Changed(document.into()));
         let snapshot = ws.next_json();
         assert_eq!((&snapshot["data"], &snapshot["encoding"]), (&json!(data), &encoding));
     };

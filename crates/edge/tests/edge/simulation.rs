@@ -236,7 +236,7 @@ impl Simulation {
         );
         let document =
             Document { body: Bytes::from(body), json: true, content_type: "application/json".into() };
-        self.stage.update(feed, FeedUpdate::Document(document));
+        self.stage.update(feed, FeedUpdate::Changed(document.into()));
     }
 
     /// Subscribes to a topic, or unsubscribes.

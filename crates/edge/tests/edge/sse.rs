@@ -110,7 +110,9 @@ fn several_feeds_share_their_events() {
 fn documents_of_several_lines_and_of_bytes() {
     let server = Server::start(1, |_| {});
     let text = |body: &'static [u8]| {
-        FeedUpdate::Document(Document { body: body.into(), json: false, content_type: "text/plain".into() })
+        FeedUpdate::Changed(
+            Document { body: body.into(), json: false, content_type: "text/plain".into() }.into(),
+        )
     };
     let mut http = stream(&server, "/sse/k", "");
     server.wait_wanted("k", true);

@@ -27,7 +27,7 @@ fn handshake(target: &str, headers: &str) -> String {
 }
 
 fn document(body: Vec<u8>) -> FeedUpdate {
-    FeedUpdate::Document(Document { body: body.into(), json: false, content_type: "x/y".into() })
+    FeedUpdate::Changed(Document { body: body.into(), json: false, content_type: "x/y".into() }.into())
 }
 
 #[test]

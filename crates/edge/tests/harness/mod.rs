@@ -37,8 +37,8 @@ use stentor_delta::{self as delta, Delta, Differ, Seed};
 use stentor_edge::{App, AppFactory, CoreFailed, DriverChoice, Node, NodeHandle, Options};
 use stentor_hub::{Data, Document, FeedState, Key, KeyCharset, Patch, Room};
 use stentor_ports::{
-    CommandError, Commands, ControlPlane, Done, Drain, FeedUpdate, Feeds, KeyInterest, Lifecycle, LocalNode,
-    MetricSource, Publish,
+    CommandError, Commands, ControlPlane, DocumentChange, Done, Drain, FeedUpdate, Feeds, KeyInterest,
+    Lifecycle, LocalNode, MetricSource, Publish,
 };
 
 /// Maximum duration of each wait. Far above the usual duration, so that no test fails on a slow machine.
@@ -254,7 +254,7 @@ impl Server {
     pub(crate) fn document(&self, key: &str, body: &str) {
         let document =
             Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() };
-        self.update(key, FeedUpdate::Document(document));
+        self.update(key, FeedUpdate::Changed(document.into()));
     }
 
     /// Publishes a new version of a JSON document (without whitespace), with the patch from the last version published
@@ -270,10 +270,7 @@ impl Server {
                 Delta::Unchanged | Delta::Snapshot => None,
             }
         });
-        match patch {
-            Some(patch) => self.update(key, FeedUpdate::Patched(document, patch)),
-            None => self.update(key, FeedUpdate::Document(document)),
-        }
+        self.update(key, FeedUpdate::Changed(DocumentChange { document, patch }));
     }
 
     /// Changes a feed's state.

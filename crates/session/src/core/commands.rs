@@ -2,7 +2,7 @@
 
 use super::Protocols;
 use crate::app::ENVELOPE_BYTES;
-use crate::ports::{Broadcast, FeedUpdate, PublicId, RoomUpdate};
+use crate::ports::{Broadcast, DocumentChange, FeedUpdate, PublicId, RoomUpdate};
 use stentor_hub::{Emit, FeedState, Key, Room};
 
 impl Protocols {
@@ -41,14 +41,11 @@ impl Protocols {
     /// Handles an update of a feed.
     pub fn update_feed(&mut self, key: &Key, update: FeedUpdate) {
         match update {
-            FeedUpdate::Document(document) => {
-                // Counts the whole document. Sessions with the policy `queue` receive more than the newest version.
-                self.ex.budget.count_published(document.body.len() + ENVELOPE_BYTES);
-                self.ex.hub.handle_document(key, FeedState::Live, document, None);
-            }
-            FeedUpdate::Patched(document, patch) => {
-                self.ex.budget.count_published(patch.operations.len() + ENVELOPE_BYTES);
-                self.ex.hub.handle_document(key, FeedState::Live, document, Some(patch));
+            FeedUpdate::Changed(DocumentChange { document, patch }) => {
+                // Counts the whole document without a patch. Sessions with the policy `queue` receive more than the newest version.
+                let published = patch.as_ref().map_or(&document.body, |patch| &patch.operations);
+                self.ex.budget.count_published(published.len() + ENVELOPE_BYTES);
+                self.ex.hub.handle_document(key, FeedState::Live, document, patch);
             }
             FeedUpdate::At { position, document, patches } => {
                 self.ex.budget.count_published(document.body.len() + ENVELOPE_BYTES);

@@ -71,12 +71,9 @@ impl ControlCommand {
             Self::Room(_, update) => update.bytes(),
             Self::Presence(_, _, message) => message.bytes(),
             Self::Answer(_, answer) => answer.bytes(),
-            Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
+            Self::Feed(_, FeedUpdate::Changed(change)) => change.bytes(),
             Self::Feed(_, FeedUpdate::At { document, patches, .. }) => {
                 document.body.len() + patches.iter().map(Bytes::len).sum::<usize>()
-            }
-            Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
-                document.body.len() + patch.operations.len()
             }
             Self::Socket(command) => command.bytes(),
             Self::Link(batch) => batch.bytes,

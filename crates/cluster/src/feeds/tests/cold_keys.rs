@@ -148,7 +148,7 @@ fn a_feed_with_a_document_is_no_cold_key() {
     let mut bench = Bench::new();
     for i in 0..4 * KEYS_MAX {
         bench.want(i, true);
-        bench.feeds.handle_update(bench.now, &cold(i), FeedUpdate::Document(document(1)));
+        bench.feeds.handle_update(bench.now, &cold(i), FeedUpdate::Changed(document(1).into()));
         bench.settle();
     }
     let stats = bench.feeds.stats();

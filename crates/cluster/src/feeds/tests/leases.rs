@@ -16,7 +16,7 @@ fn run_until_idle(cluster: &mut Cluster) {
                         cluster.bus.publish(&channel, &payload);
                     }
                     Output::Control(KeyInterest { key, wanted: true, .. }) => {
-                        let update = FeedUpdate::Document(document(1));
+                        let update = FeedUpdate::Changed(document(1).into());
                         cluster.nodes[index].feeds.handle_update(cluster.now, &key, update);
                     }
                     _ => {}

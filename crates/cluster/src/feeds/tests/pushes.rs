@@ -99,7 +99,7 @@ impl Cluster {
 
     /// Pushes a version, or a deletion (`None`), to a node.
     fn push(&mut self, index: usize, id: u64, version: Option<u64>, sequence: Option<u64>) {
-        let push = PushedFeed { document: version.map(document), patch: None, sequence };
+        let push = PushedFeed { change: version.map(|version| document(version).into()), sequence };
         self.nodes[index].feeds.handle_push(self.now, id, &pushed(), push);
         self.collect(index);
     }

@@ -2,10 +2,11 @@
 
 use super::super::results::RETRY_MIN;
 use super::super::*;
-use super::{failed_with, requester, version};
+use super::{change, failed_with, requester};
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use stentor_ports::DocumentChange;
 
 /// For each upstream: prefix, interval in milliseconds, concurrent fetches, fetches per second.
 const UPSTREAMS: [(&str, u64, usize, usize); 3] =
@@ -44,7 +45,7 @@ fn take_events(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, c
     while let Some((key, update)) = scheduler.poll_event() {
         let shadow = shadows.get_mut(&key).unwrap();
         match update {
-            FeedUpdate::Document(document) | FeedUpdate::Patched(document, _) => {
+            FeedUpdate::Changed(DocumentChange { document, .. }) => {
                 assert_ne!(shadow.document.as_ref(), Some(&document.body), "{context}: {key} twice");
                 let (body, until) = shadow.promise.take().unwrap();
                 assert_eq!(body, document.body, "{context}: {key} tells another document");
@@ -134,7 +135,7 @@ fn run(seed: u64) {
                         wait = Duration::ZERO;
                     }
                     shadow.not_before = Some(now + wait);
-                    if let Outcome::Fresh { version, freshness, .. } = &outcome {
+                    if let Outcome::Fresh { change, freshness, .. } = &outcome {
                         let until = match freshness {
                             Freshness::Unsaid => {
                                 let poll_interval = UPSTREAMS[upstream_of(key.as_str())].1;
@@ -143,7 +144,7 @@ fn run(seed: u64) {
                             Freshness::For(age) => now + *age,
                             Freshness::Over => now + DURATION_MAX,
                         };
-                        shadow.promise = Some((version.document.body.clone(), until));
+                        shadow.promise = Some((change.document.body.clone(), until));
                     }
                     scheduler.handle_result(now, key, outcome);
                 }
@@ -255,7 +256,8 @@ fn run(seed: u64) {
 
 /// Returns a random outcome, and the minimum time until the next fetch according to the scheduler's rules.
 fn outcome(random: &mut Rng, body: &str) -> (Outcome, Duration) {
-    let fresh = |freshness| Outcome::Fresh { version: version(body), patch: None, freshness };
+    let fresh =
+        |freshness| Outcome::Fresh { change: change(body), validators: Validators::default(), freshness };
     let seconds = Duration::from_secs(1 + random.u64(..5));
     match random.u64(..10) {
         0..=2 => (fresh(Freshness::Unsaid), Duration::ZERO),

@@ -2,7 +2,7 @@
 //! fetch.
 
 use super::super::*;
-use super::{requester, version};
+use super::{change, requester};
 use std::collections::BTreeMap;
 
 /// The response of an upstream: its duration, and the outcome of the fetch. `None` is a document.
@@ -101,8 +101,8 @@ impl<'a> Simulation<'a> {
                         Outcome::Same { validators: None, freshness: Freshness::Unsaid }
                     }
                     _ => Outcome::Fresh {
-                        version: version(&self.number.to_string()),
-                        patch: None,
+                        change: change(&self.number.to_string()),
+                        validators: Validators::default(),
                         freshness: Freshness::Unsaid,
                     },
                 };
@@ -117,7 +117,7 @@ impl<'a> Simulation<'a> {
     fn tell(&mut self) {
         while let Some((key, update)) = self.scheduler.poll_event() {
             let text = match update {
-                FeedUpdate::Document(_) | FeedUpdate::Patched(..) => "document".into(),
+                FeedUpdate::Changed(_) => "document".into(),
                 FeedUpdate::State { state, .. } => state.as_str().into(),
                 FeedUpdate::Forget => "forget".into(),
                 _ => continue,

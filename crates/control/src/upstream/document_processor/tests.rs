@@ -2,28 +2,27 @@
 
 use super::*;
 
-fn received(body: &[u8], kept: Option<Version>) -> Received {
+fn received(body: &[u8], kept: Option<Document>) -> Received {
     Received {
         body: body.to_vec(),
         coding: Coding::Identity,
         content_type: Some("application/json".into()),
         json_only: true,
         bytes_max: 1000,
-        validators: Validators::default(),
-        kept: kept.map(Arc::new),
+        kept,
         differ: differ(&[], Ignored::default()),
     }
 }
 
-fn processed(received: Received) -> Result<Option<Version>, Failure> {
-    process(received).map(|document| document.map(|document| document.version))
+fn processed(received: Received) -> Result<Option<Document>, Failure> {
+    process(received).map(|change| change.map(|change| change.document))
 }
 
 #[test]
 fn only_a_different_value_is_a_new_version() {
     let first = processed(received(b"{ \"a\": 1, \"b\": [ 2 ] }\n", None)).unwrap().unwrap();
-    assert_eq!(&first.document.body[..], b"{\"a\":1,\"b\":[2]}");
-    assert!(first.document.json);
+    assert_eq!(&first.body[..], b"{\"a\":1,\"b\":[2]}");
+    assert!(first.json);
     let check = |body: &[u8], changed: bool| {
         let version = processed(received(body, Some(first.clone()))).unwrap();
         assert_eq!(version.is_some(), changed, "{}", String::from_utf8_lossy(body));
@@ -41,13 +40,13 @@ fn a_patch_applies_to_the_kept_document() {
     let list = |score: u32| format!(r#"[ {{"team":"a","score":0}}, {{"team":"b","score":{score}}} ]"#);
     let first = process(received(list(0).as_bytes(), None)).unwrap().unwrap();
     assert_eq!(first.patch, None);
-    let base = first.version.document.body.clone();
-    let second = process(received(list(1).as_bytes(), Some(first.version))).unwrap().unwrap();
+    let base = first.document.body.clone();
+    let second = process(received(list(1).as_bytes(), Some(first.document))).unwrap().unwrap();
     let operations = Bytes::from_static(br#"[{"op":"replace","path":"/1/score","value":1}]"#);
     assert_eq!(second.patch, Some(Patch { base, operations }));
     // A patch is dropped if it is longer than the document.
-    let third = process(received(b"1", Some(second.version))).unwrap().unwrap();
-    assert_eq!((third.patch, &third.version.document.body[..]), (None, &b"1"[..]));
+    let third = process(received(b"1", Some(second.document))).unwrap().unwrap();
+    assert_eq!((third.patch, &third.document.body[..]), (None, &b"1"[..]));
 }
 
 /// A document with more values than a comparison allows (2²⁰) is sent without a patch.
@@ -59,11 +58,11 @@ fn a_document_too_large_to_compare_is_sent_whole() {
         process(Received { bytes_max, ..received(&body, kept) }).unwrap()
     };
     let first = version(large("1"), None).unwrap();
-    assert_eq!(&first.version.document.body[..3], b"[1,");
-    assert!(version(large("1"), Some(first.version.clone())).is_none());
-    let second = version(large("2"), Some(first.version)).unwrap();
+    assert_eq!(&first.document.body[..3], b"[1,");
+    assert!(version(large("1"), Some(first.document.clone())).is_none());
+    let second = version(large("2"), Some(first.document)).unwrap();
     assert_eq!(second.patch, None);
-    assert_eq!(version(b"[]".to_vec(), Some(second.version)).unwrap().patch, None);
+    assert_eq!(version(b"[]".to_vec(), Some(second.document)).unwrap().patch, None);
     assert_eq!(process(received(&large("x"), None)).unwrap_err().class().outcome(), "failed_invalid_json");
 }
 
@@ -72,7 +71,7 @@ fn a_json_content_type_requires_json() {
     let check = |content_type: Option<&str>, json_only, body: &[u8], expect: Result<(bool, &str), &str>| {
         let content_type = content_type.map(String::from);
         let version = processed(Received { content_type, json_only, ..received(body, None) });
-        let found = version.map(|version| version.unwrap().document);
+        let found = version.map(Option::unwrap);
         match (&found, expect) {
             (Ok(document), Ok((json, content_type))) => {
                 assert_eq!((document.json, &*document.content_type), (json, content_type));

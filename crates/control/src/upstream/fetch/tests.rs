@@ -173,7 +173,9 @@ impl Rig {
 /// Keeps a new document, or new validators of the kept document, as the scheduler does.
 fn keep(kept: &mut Option<Arc<Version>>, outcome: Outcome) {
     match outcome {
-        Outcome::Fresh { version, .. } => *kept = Some(Arc::new(version)),
+        Outcome::Fresh { change, validators, .. } => {
+            *kept = Some(Arc::new(Version { document: change.document, validators }));
+        }
         Outcome::Same { validators: Some(validators), .. } => {
             if let Some(kept) = kept {
                 Arc::make_mut(kept).validators = validators;
@@ -197,8 +199,8 @@ fn shown(outcome: &Outcome, failure: Option<String>) -> String {
         Freshness::Over => " and no more".into(),
     };
     match outcome {
-        Outcome::Fresh { version, freshness, .. } => {
-            let document = &version.document;
+        Outcome::Fresh { change, freshness, .. } => {
+            let document = &change.document;
             let body = String::from_utf8_lossy(&document.body);
             let kind = if document.json { String::new() } else { format!("{} ", document.content_type) };
             format!("{kind}{body}{}", fresh(freshness))

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 use stentor_delta::{Delta, Differ, Options, Seed};
 use stentor_hub::{Document, Patch};
-use stentor_ports::FeedUpdate;
+use stentor_ports::{DocumentChange, FeedUpdate};
 
 /// A document of about 50 bytes to 6 kB. Each version contains its number.
 fn fresh(random: &mut Rng) -> Value {
@@ -82,8 +82,11 @@ impl Versions {
 
     /// Returns the newest version without a patch, as a new control plane sends it.
     pub(crate) fn newest(&self) -> FeedUpdate {
-        let (body, content_type) = (self.text.clone(), "application/json".into());
-        FeedUpdate::Document(Document { body, json: true, content_type })
+        FeedUpdate::Changed(self.document().into())
+    }
+
+    fn document(&self) -> Document {
+        Document { body: self.text.clone(), json: true, content_type: "application/json".into() }
     }
 
     /// Makes another version, usually with a small difference.
@@ -100,11 +103,10 @@ impl Versions {
         };
         self.push(value);
         let (old, new) = (self.differ.parse(&base).unwrap(), self.differ.parse(&self.text).unwrap());
-        match (self.differ.diff(&old, &new).delta, self.newest()) {
-            (Delta::Patch(operations), FeedUpdate::Document(document)) => {
-                FeedUpdate::Patched(document, Patch { base, operations: operations.into() })
-            }
-            (_, whole) => whole,
-        }
+        let patch = match self.differ.diff(&old, &new).delta {
+            Delta::Patch(operations) => Some(Patch { base, operations: operations.into() }),
+            Delta::Unchanged | Delta::Snapshot => None,
+        };
+        FeedUpdate::Changed(DocumentChange { document: self.document(), patch })
     }
 }
