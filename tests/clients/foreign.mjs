@@ -8,10 +8,10 @@ import { root, within } from './harness.mjs';
 const here = path.join(root, 'tests/clients');
 const at = (...parts) => path.join(here, ...parts);
 
-const java = (project, name) => {
+const java = (project, name, memory = '128m') => {
   const target = at('foreign/java', project, 'target');
   // Many of them run at the same time, and none for long.
-  const flags = ['-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Xmx128m', '-Xshare:auto'];
+  const flags = ['-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', `-Xmx${memory}`, '-Xshare:auto'];
   return { command: ['java', ...flags, '-cp', `${target}/classes:${target}/lib/*`, name], needs: `${target}/classes/${name}.class` };
 };
 const python = (venv, program, ...args) => ({ command: [at(venv, 'bin/python'), at('foreign/python', program), ...args], needs: at(venv, 'bin/python') });
@@ -26,6 +26,8 @@ export const programs = {
   'python-socketio 5, asyncio': python('.venv', 'socketio_client.py', 'asyncio'),
   'server of python-socketio 5': python('.venv', 'bridge_server.py', 'server'),
   'emitter of python-socketio 5': python('.venv', 'bridge_server.py', 'emitter'),
+  'many clients of python-socketio 5': python('.venv', 'counting_clients.py'),
+  'many clients of socket.io-client for Java 2.1.1': java('socketio-2', 'CountingClients', '1g'),
   rust_socketio: built('foreign/rust/target/debug/socketio-client'),
   'SockJsClient of Spring': java('streams', 'SpringSockJsClient'),
   'Netty, compressing': java('streams', 'NettyClient'),

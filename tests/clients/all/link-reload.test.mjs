@@ -1,16 +1,21 @@
 // A deploy of workers under load: PM2 reloads them ten times. No client is disconnected, and every event is handled once, in order.
 //
-// STENTOR_RELOAD_CLIENTS chooses another number of clients.
+// STENTOR_RELOAD_CLIENTS chooses another number of clients: half of them in JavaScript, the others in Python and Java.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { io } from 'socket.io-client';
+import { missing as isMissing, startClient } from '../foreign.mjs';
 import { root, serve, temporary, until, ways, within } from '../harness.mjs';
 import { missing, pm2 } from '../pm2.mjs';
 
 const CLIENTS = Number(process.env.STENTOR_RELOAD_CLIENTS ?? 200);
+/** Clients in other languages, with their share. */
+const OTHERS = Object.entries({ 'many clients of python-socketio 5': 0.3, 'many clients of socket.io-client for Java 2.1.1': 0.2 });
+/** Numbers of the clients that connect during reloads. */
+const FIRST_ARRIVAL = 1_000_000;
 const RELOADS = 10;
 /** Clients that connect during each reload. */
 const ARRIVALS = 3;
@@ -50,8 +55,21 @@ function load(clients) {
   };
 }
 
+/** Clients in another language, which send from when they are connected until they are asked for their `results`. */
+async function others(t, name, url, first, count) {
+  const program = startClient(t, name);
+  program.send({ do: 'connect', url, first, count });
+  await program.next({ type: 'connected' });
+  return async () => {
+    program.send({ do: 'stop' });
+    return (await program.next({ type: 'result' })).clients;
+  };
+}
+
+const skip = missing || OTHERS.map(([name]) => isMissing(name)).find(Boolean) || false;
+
 for (const [mode, workers] of [['cluster', 2], ['fork', 1]]) {
-  test(`PM2 reloads workers in ${mode} mode, and ${CLIENTS} clients notice nothing`, { skip: missing, timeout: TIMEOUT_MS }, async (t) => {
+  test(`PM2 reloads workers in ${mode} mode, and ${CLIENTS} clients notice nothing`, { skip, timeout: TIMEOUT_MS }, async (t) => {
     const folder = temporary(t);
     const record = path.join(folder, 'record');
     writeFileSync(record, '');
@@ -62,12 +80,19 @@ for (const [mode, workers] of [['cluster', 2], ['fork', 1]]) {
     writeFileSync(ecosystem, `module.exports = ${JSON.stringify({ apps: [app] })}`);
     await shell(`pm2 start ${ecosystem}`);
 
-    const clients = Array.from({ length: CLIENTS }, (_, n) => client(t, stentor.http, n));
+    const started = [];
+    let first = CLIENTS;
+    for (const [name, share] of OTHERS) {
+      first -= Math.round(CLIENTS * share);
+      started.push(others(t, name, stentor.http, first, Math.round(CLIENTS * share)));
+    }
+    const clients = Array.from({ length: first }, (_, n) => client(t, stentor.http, n));
     await Promise.all(clients.map(({ connected }) => connected));
+    const results = await Promise.all(started);
     const stop = load(clients);
     for (let n = 0; n < RELOADS; n++) {
       const reloaded = shell('pm2 reload count');
-      const arrivals = Array.from({ length: ARRIVALS }, (_, i) => client(t, stentor.http, CLIENTS + n * ARRIVALS + i));
+      const arrivals = Array.from({ length: ARRIVALS }, (_, i) => client(t, stentor.http, FIRST_ARRIVAL + n * ARRIVALS + i));
       await Promise.all(arrivals.map(({ connected }) => connected));
       clients.push(...arrivals);
       await reloaded;
@@ -77,19 +102,20 @@ for (const [mode, workers] of [['cluster', 2], ['fork', 1]]) {
     await Promise.all(clients.map(({ burst }) => burst()));
     await until('each client has all that it is told', () => clients.every(({ counted, sent }) => counted.length >= sent));
 
-    assert.deepEqual(clients.flatMap(({ number, failures }) => failures.map((failure) => `client ${number}: ${failure}`)), []);
-    const handled = new Map(clients.map(({ number }) => [number, []]));
+    const all = [...clients, ...(await Promise.all(results.map((result) => result()))).flat()];
+    assert.deepEqual(all.flatMap(({ number, failures }) => failures.map((failure) => `client ${number}: ${failure}`)), []);
+    const handled = new Map(all.map(({ number }) => [number, []]));
     for (const line of readFileSync(record, 'utf8').trim().split('\n')) {
       const [number, n] = line.split(' ').map(Number);
       handled.get(number).push(n);
     }
-    for (const { number, sent, counted } of clients) {
-      const all = Array.from({ length: sent }, (_, n) => n);
-      assert.deepEqual(handled.get(number), all, `the events of client ${number}`);
-      assert.deepEqual(counted, all, `the messages to client ${number}`);
+    for (const { number, sent, counted } of all) {
+      const events = Array.from({ length: sent }, (_, n) => n);
+      assert.deepEqual(handled.get(number), events, `the events of client ${number}`);
+      assert.deepEqual(counted, events, `the messages to client ${number}`);
     }
     const processes = new Set(clients.flatMap(({ pids }) => [...pids]));
-    t.diagnostic(`${clients.reduce((sum, { sent }) => sum + sent, 0)} events, handled by ${processes.size} processes`);
+    t.diagnostic(`${all.reduce((sum, { sent }) => sum + sent, 0)} events, handled by ${processes.size} processes`);
     assert.ok(processes.size > RELOADS, `${processes.size} processes have handled events`);
   });
 }
