@@ -50,6 +50,8 @@ export class Connection extends Emitter {
   #triedAt = 0;
   /** The last token. */
   #token;
+  /** The server's answer to whether it refuses the page's origin: see page.js. */
+  #refusal;
   /** The timers of a check. */
   #check;
   /** The connection that opens beside the current one. */
@@ -207,7 +209,10 @@ export class Connection extends Emitter {
       const { code } = details;
       const reason = details.reason || (wasOpen ? 'the connection was lost' : 'no connection');
       if (waitMs === undefined) return this.#refuse({ code, reason });
-      if (isRoundOver && !this.#openedAt) checkOrigin(this.#base).then((error) => error && emit(this, 'error', error));
+      if (isRoundOver && !this.#openedAt && this.#refusal === undefined) {
+        this.#refusal = false;
+        checkOrigin(this.#base).then((error) => (this.#refusal = error) && emit(this, 'error', error));
+      }
       this.#try(waitMs, { code, reason });
     },
   };

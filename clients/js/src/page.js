@@ -14,14 +14,16 @@ export function address(url) {
 }
 
 /**
- * Returns an error if the server refuses the page's origin. Browsers hide the reason from WebSockets. A POST always carries the origin. A page of
- * another origin can read the server's 403, but not the error page of a proxy.
+ * Returns an error if the server refuses the page's origin, `false` if it doesn't, `undefined` without an answer or a page. Browsers hide the reason from
+ * WebSockets. A POST always carries the origin. A page of another origin can read the server's 403, but not the error page of a proxy.
  */
 export async function checkOrigin(base) {
   const { location, fetch } = globalThis;
-  if (!location) return undefined;
-  const status = await fetch(new URL('sse', base), { method: 'POST' }).then((response) => response.status, () => undefined);
-  return status === 403 && new StentorError('origin_refused', `the server refuses ${location.origin}: see [origins] allow`, true);
+  const status = location && await fetch(new URL('sse', base), { method: 'POST' }).then((response) => response.status, () => undefined);
+  if (status !== 403) return status && false;
+  const message = `the server refuses ${location.origin}: add to its configuration [origins] allow = ["${location.origin}"]`;
+  console.error(message);
+  return new StentorError('origin_refused', message, true);
 }
 
 export const isSeen = () => globalThis.document?.visibilityState !== 'hidden';

@@ -37,7 +37,9 @@ async function open(t, browser, address, url, transport, { script = { url: `${ur
   await page.addScriptTag(script);
   await page.evaluate(([url, transport, options]) => {
     const stentor = window.Stentor.connect(url, { transport, backoff: { initialMs: 20, maxMs: 200 }, heartbeatTimeoutMs: 1_000, connectTimeoutMs: 2_000, ...options });
-    window.seen = { all: [], states: [], kinds: [], connection: [], reasons: [], errors: [] };
+    window.seen = { all: [], states: [], kinds: [], connection: [], reasons: [], errors: [], printed: [] };
+    const print = console.error;
+    console.error = (text) => print(text, window.seen.printed.push(text));
     stentor.on('state', (state, { reason }) => {
       window.seen.connection.push(state);
       window.seen.reasons.push(reason);
@@ -76,6 +78,7 @@ async function reported(t, browser, address, url, transport, holds) {
 
 const PATIENT = { heartbeatTimeoutMs: PATIENCE_MS, connectTimeoutMs: PATIENCE_MS };
 const hasError = () => window.seen.errors.length > 0;
+const hasRetried = () => window.seen.errors.length > 0 && window.seen.connection.length > 12;
 const isWebSocket = (head) => /upgrade: websocket/i.test(head);
 
 for (const browser of browserNames) {
@@ -146,8 +149,10 @@ for (const browser of browserNames) {
     for (const transport of TRANSPORTS) {
       test(`${transport}: a page of an origin that is refused`, async (t) => {
         const { origin, address } = await elsewhere(t);
-        const { errors, connection } = await reported(t, browser, address, (await serve(t)).http, transport, hasError);
-        assert.deepEqual(errors[0], { code: 'origin_refused', message: `the server refuses ${origin}: see [origins] allow`, retry: true });
+        const { errors, printed, connection } = await reported(t, browser, address, (await serve(t)).http, transport, hasRetried);
+        const message = `the server refuses ${origin}: add to its configuration [origins] allow = ["${origin}"]`;
+        assert.deepEqual(errors.filter(({ code }) => code === 'origin_refused'), [{ code: 'origin_refused', message, retry: true }]);
+        assert.deepEqual(printed, [message], 'once, although the client retries');
         assert.ok(!connection.includes('open'), connection.join());
       });
     }
