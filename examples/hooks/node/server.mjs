@@ -4,11 +4,17 @@
 import http from 'node:http';
 import { Hooks } from '@stentor/backend';
 
+const secret = process.env.HOOK_SECRET;
+if (!secret) {
+  console.error('HOOK_SECRET is missing: it is the secret of [[hooks]] in stentor.toml');
+  process.exit(1);
+}
+
 // A real backend looks sessions up.
 const users = new Map([['ada-token', '42'], ['bob-token', '43']]);
 
 const hooks = new Hooks({
-  secret: process.env.HOOK_SECRET,
+  secret,
   connect({ client }, answer) {
     const user = users.get(client.token);
     if (user) answer.allow({ user });

@@ -12,7 +12,7 @@ from stentor_backend import Hooks
 
 # A real backend looks sessions up.
 USERS = {"ada-token": "42", "bob-token": "43"}
-hooks = Hooks(os.environ.get("HOOK_SECRET"))
+hooks = Hooks(os.environ.get("HOOK_SECRET") or sys.exit("HOOK_SECRET is missing: it is the secret of [[hooks]] in stentor.toml"))
 
 
 @hooks.connect
