@@ -1,6 +1,6 @@
 //! Tests of the documents: each named path and link target exists, and each reader finds the answers.
 
-use crate::pages::{files, pages, root};
+use crate::pages::{blocks, files, pages, root};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs;
@@ -32,6 +32,23 @@ fn documents_name_paths_that_exist() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(named > 20, "only {named} paths were found: the documents are not read right");
+}
+
+/// A page whose commands begin with `stentor` says before the first of them where the command comes from.
+#[test]
+fn an_install_line_precedes_the_first_command() {
+    let root = root();
+    for document in pages() {
+        let text = fs::read_to_string(root.join(&document)).unwrap();
+        let is_command = |line: &str| line.trim_start().starts_with("stentor ");
+        let all = blocks(&text, "sh");
+        let Some(first) = all.iter().flat_map(|block| block.lines()).find(|line| is_command(line)) else {
+            continue;
+        };
+        let before = &text[..text.find(first).unwrap()];
+        let is_installed = ["#install)", "lab/build", "## Install"].iter().any(|line| before.contains(line));
+        assert!(is_installed || document.ends_with("cli.md"), "{document}: {first}");
+    }
 }
 
 /// Returns the workspace's crates in a manifest's `[dependencies]`.
