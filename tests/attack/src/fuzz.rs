@@ -33,6 +33,9 @@ const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
 const CLUSTER_BYTES: u64 = 8_000_000;
 /// Time for which the server serves its canaries before the memory at the start is measured.
 const CALM_TIME: Duration = Duration::from_secs(1);
+/// Number of rounds after which a run ends although it hasn't reached all doors. On a busy machine, fewer sessions of a round get to
+/// their end.
+const ROUNDS_MAX: u64 = 60;
 /// Maximum number of replays for reducing a failing round.
 const REDUCE_ATTEMPTS: usize = 24;
 
@@ -172,6 +175,14 @@ impl Subject {
         Ok((held > allowed).then(|| format!("{held} bytes held, {allowed} are allowed")))
     }
 
+    /// Returns the doors and the events that no round has reached.
+    fn missed(&self, is_clustered: bool) -> Vec<&'static str> {
+        let Second { takeovers, drains, .. } = self.second;
+        let counts = [("reload", self.server.reloads()), ("takeover", takeovers), ("drain", drains)];
+        let never = counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name);
+        self.reached.missed(is_clustered).into_iter().chain(never).collect()
+    }
+
     /// Waits until memory returns after the last round. Returns a fault if it doesn't.
     fn returns(&self) -> Option<String> {
         let allowed = self.return_bytes;
@@ -197,7 +208,8 @@ impl Plan {
         let seeds = Seeds::new(self.is_clustered);
         let mut subject = Subject::start(self)?;
         let mut round = 0;
-        while begun.elapsed() < duration {
+        while begun.elapsed() < duration || (round < ROUNDS_MAX && !self.is_complete(&seeds, &subject, round))
+        {
             let all: Vec<usize> = (0..self.sessions).collect();
             if let Some(fault) = subject.round(self.scripts(&seeds, round, &all))? {
                 drop(subject);
@@ -218,15 +230,18 @@ impl Plan {
             self.driver
         ));
         crate::say(&subject.reached.summary(self.is_clustered));
-        let mut missed = subject.reached.missed(self.is_clustered);
-        let counts = [("reload", reloads), ("takeover", takeovers), ("drain", drains)];
-        missed.extend(counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| name));
-        // The second server drains for the first time in the second round.
-        let is_complete = missed.is_empty() || self.sessions < seeds.sessions().len() || round < 2;
+        let is_complete = self.is_complete(&seeds, &subject, round);
         if !is_complete {
-            crate::say(&format!("fuzz: driver {}: never reached: {}", self.driver, missed.join(", ")));
+            let missed = subject.missed(self.is_clustered).join(", ");
+            crate::say(&format!("fuzz: driver {}: never reached: {missed}", self.driver));
         }
         Ok(is_complete)
+    }
+
+    /// Whether all was reached that so many rounds should reach.
+    fn is_complete(&self, seeds: &Seeds, subject: &Subject, rounds: u64) -> bool {
+        // The second server drains for the first time in the second round.
+        self.sessions < seeds.sessions().len() || rounds < 2 || subject.missed(self.is_clustered).is_empty()
     }
 
     /// Runs one round, or some of its sessions, on a fresh server.

@@ -10,7 +10,7 @@ import { io as connect } from 'socket.io-client';
 import { listening, queue, root, serve } from '../harness.mjs';
 import { missing, nginx } from '../proxies.mjs';
 
-const page = readFileSync(`${root}/docs/from-socketio.md`, 'utf8');
+const page = readFileSync(`${root}/docs/from-socketio.md`, 'utf8').split('## Run both side by side')[1];
 const block = (language, number = 0) => [...page.matchAll(new RegExp(`^ *\`\`\`${language}\\n(.*?)^ *\`\`\``, 'gms'))][number][1].replace(/^ {3}/gm, '');
 
 test('a client of both servers receives what the backend publishes to both', { skip: missing('nginx') }, async (t) => {

@@ -11,6 +11,11 @@ use serde_json::Value;
 
 use crate::server::Fault;
 
+/// Whether a text says that the machine was too busy for a run.
+pub(crate) fn is_of_disturbance(said: &str) -> bool {
+    ["its core", "of a core", "lagged", "weren't out", "in time"].iter().any(|told| said.contains(told))
+}
+
 /// A folder for peers and results. Dropping the value deletes it.
 pub(crate) struct Folder(PathBuf);
 
