@@ -39,8 +39,6 @@ pub struct ApplicationOptions {
     pub workers_max: usize,
     /// Maximum number of requests that wait for a worker or its answer.
     pub requests_max: usize,
-    /// Stentor stops reading from a client when more bytes wait for its worker.
-    pub queue_bytes: usize,
     /// When more bytes of all clients wait for workers, Stentor stops reading from each client that has any waiting.
     pub total_queue_bytes: usize,
     /// Policy of workers whose HELLO has none.
@@ -54,7 +52,6 @@ impl Default for ApplicationOptions {
             grace: Duration::from_secs(10),
             workers_max: 64,
             requests_max: 1_000,
-            queue_bytes: 64 << 10,
             total_queue_bytes: 64 << 20,
             on_crash: OnCrash::default(),
         }
@@ -365,8 +362,8 @@ impl Application {
 
     // Sessions.
 
-    /// A client requests a session. The answer is [`Action::Accept`] or [`Action::Refuse`]. The table keeps the size of the client's
-    /// messages that wait for its worker in `queued`.
+    /// A client requests a session. The answer is [`Action::Accept`] or [`Action::Refuse`]. The table adds the size of the client's
+    /// messages that wait for its worker to `queued`.
     pub fn handle_request(&mut self, id: SessionId, handshake: Json, queued: QueuedBytes, now: Instant) {
         if self.is_stopped || self.requests >= self.options.requests_max {
             self.stats.requests_refused += 1;
@@ -390,11 +387,19 @@ impl Application {
         self.settle(now);
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let is_full = self.held.queued_bytes > self.options.total_queue_bytes;
-        let bytes_max = if is_full { 0 } else { self.options.queue_bytes };
-        if session.queued_bytes() > bytes_max && !session.is_paused {
+        if is_full && !session.queue.is_empty() && !session.is_paused {
             session.is_paused = true;
             self.actions.push_back(Action::Pause(id));
         }
+    }
+
+    /// The caller has stopped reading from a client, because too many bytes wait for its worker. [`Action::Continue`] follows when none
+    /// waits.
+    pub fn handle_full(&mut self, id: SessionId, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.is_paused = true;
+        self.drain(id);
+        self.settle(now);
     }
 
     /// Asks for [`Action::Handled`] when the worker has handled the session's messages so far.

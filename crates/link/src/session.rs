@@ -88,7 +88,8 @@ impl State {
 /// Bytes that a waiting message needs beside its content.
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
 
-/// Size of a session's messages that wait for its worker, in bytes. The caller reads it from any thread.
+/// Size of a session's messages that wait for its worker, in bytes, together with those that the caller counts. The caller reads it from
+/// any thread.
 pub type QueuedBytes = Arc<AtomicUsize>;
 
 /// Bytes that messages which wait together need.
@@ -103,9 +104,11 @@ pub(crate) struct Session {
     pub(crate) handshake: Option<Json>,
     /// Messages that wait for the worker.
     pub(crate) queue: VecDeque<Messages>,
-    /// Weight of the queue. Only the table changes it.
+    /// Weight of the queue.
+    queue_bytes: usize,
+    /// Receives the changes of `queue_bytes`.
     queued: QueuedBytes,
-    /// `true` between [`crate::Action::Pause`] and [`crate::Action::Continue`].
+    /// `true` from [`crate::Action::Pause`] or [`crate::Application::handle_full`] to [`crate::Action::Continue`].
     pub(crate) is_paused: bool,
     /// `true` while the session is among those that wait for room on the link.
     pub(crate) is_blocked: bool,
@@ -119,6 +122,7 @@ impl Session {
             state,
             handshake: Some(handshake),
             queue: VecDeque::new(),
+            queue_bytes: 0,
             queued,
             is_paused: false,
             is_blocked: false,
@@ -126,26 +130,25 @@ impl Session {
         }
     }
 
-    /// Weight of the queue.
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.queued.load(Ordering::Relaxed)
-    }
-
     /// Counts messages that are added to the queue. Returns their weight.
-    pub(crate) fn count_queued(&self, messages: &Messages) -> usize {
+    pub(crate) fn count_queued(&mut self, messages: &Messages) -> usize {
         let bytes = weight(messages);
+        self.queue_bytes += bytes;
         self.queued.fetch_add(bytes, Ordering::Relaxed);
         bytes
     }
 
     /// Subtracts all messages of the queue. Returns their weight.
-    pub(crate) fn forget_queued(&self) -> usize {
-        self.queued.swap(0, Ordering::Relaxed)
+    pub(crate) fn forget_queued(&mut self) -> usize {
+        let bytes = std::mem::take(&mut self.queue_bytes);
+        self.queued.fetch_sub(bytes, Ordering::Relaxed);
+        bytes
     }
 
     /// Subtracts messages that have left the queue. Returns their weight.
-    pub(crate) fn discount_queued(&self, messages: &Messages) -> usize {
+    pub(crate) fn discount_queued(&mut self, messages: &Messages) -> usize {
         let bytes = weight(messages);
+        self.queue_bytes -= bytes;
         self.queued.fetch_sub(bytes, Ordering::Relaxed);
         bytes
     }

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// The path of an application whose workers haven't chosen one.
 const DEFAULT_PATH: &str = "/socket.io/";
 
+/// The default of [`EngineOptions::queue_bytes_max`].
+const QUEUE_BYTES_MAX: usize = 64 << 10;
+
 /// Options of the engine of an application. `None`: the node's own option applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -24,6 +27,8 @@ pub struct EngineOptions {
     pub upgrade_timeout: Option<Duration>,
     /// Maximum size of a client's message, and of the body of a POST, in bytes.
     pub message_bytes_max: Option<usize>,
+    /// Size of a client's messages that wait for its worker, in bytes, above which the client isn't read.
+    pub queue_bytes_max: usize,
     /// `true` if clients may poll.
     pub has_polling: bool,
     /// `true` if clients may use WebSockets.
@@ -48,6 +53,7 @@ impl Default for EngineOptions {
             ping_timeout: None,
             upgrade_timeout: None,
             message_bytes_max: None,
+            queue_bytes_max: QUEUE_BYTES_MAX,
             has_polling: true,
             has_websocket: true,
             allows_upgrades: true,
@@ -185,10 +191,9 @@ impl EngineCors {
 pub struct LinkApps(RwLock<Vec<Arc<EngineOptions>>>);
 
 impl LinkApps {
-    /// Applications whose clients have these paths until their workers have others. Empty: `/socket.io/`.
-    pub fn new(paths: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let options = paths.into_iter().map(|path| Arc::new(EngineOptions::of_path(path.as_ref())));
-        Self(RwLock::new(options.collect()))
+    /// Applications whose clients have these options until their workers have others.
+    pub fn new(options: impl IntoIterator<Item = EngineOptions>) -> Self {
+        Self(RwLock::new(options.into_iter().map(Arc::new).collect()))
     }
 
     /// The application of a request's path, with its options. The longest path wins.

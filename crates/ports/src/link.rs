@@ -17,7 +17,7 @@
 //! # A session
 //!
 //! ```text
-//!  Opened ─┬─ Accept ──► Messages, Confirm, Upgraded, Receipt, Pressure, Described … ──► Closed
+//!  Opened ─┬─ Accept ──► Messages, Full, Confirm, Upgraded, Receipt, Pressure, Described … ──► Closed
 //!          ├─ Refuse
 //!          └─ Closed: the client has left before the answer
 //! ```
@@ -40,8 +40,11 @@
 //! * Of the reports, only [`LinkReport::Opened`] and [`LinkReport::Messages`] can be refused, because the number of others is bounded by
 //!   the number of sessions and entries. A core then keeps the messages and reads no more from that client until
 //!   [`LinkInbox::reports_have_space`].
-//! * [`LinkEntry::Pause`] stops reading from a client until [`LinkEntry::Continue`]. At most one more
-//!   unit follows.
+//! * A core passes on at most [`EngineOptions::queue_bytes_max`](crate::EngineOptions) and one unit of a session's messages before its
+//!   worker takes them. At the bound, it reads no more from the client and reports [`LinkReport::Full`], which [`LinkEntry::Continue`]
+//!   answers.
+//! * [`LinkEntry::Pause`] stops reading from a client until [`LinkEntry::Continue`], because the messages of all sessions are too
+//!   large. At most one more unit follows.
 //! * A full inbox of a core refuses the whole call. The link keeps its entries, reads no further frames of that link, and tries again after
 //!   [`LinkSink::space`].
 //!
@@ -119,8 +122,8 @@ pub enum LinkParser {
     Opaque,
 }
 
-/// Size of a session's messages that wait for its worker, in bytes. The link sets and charges it. The session's core reads it: while
-/// memory is short, the clients that hold the most are closed.
+/// Size of a session's messages that wait for its worker, in bytes: in the inbox of the link, and in its queues. The link charges them.
+/// The session's core stops reading from the client at a bound. While memory is short, the clients that hold the most are closed.
 #[derive(Clone, Debug, Default)]
 pub struct LinkQueued(pub Arc<AtomicUsize>);
 
@@ -129,6 +132,21 @@ impl LinkQueued {
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Adds the content of messages that a core has passed to the inbox of the link.
+    pub fn enter(&self, content_bytes: usize) {
+        self.0.fetch_add(content_bytes, Ordering::Relaxed);
+    }
+
+    /// Subtracts messages that have left the inbox. The link's queues count them from then on.
+    pub fn leave(&self, content_bytes: usize) {
+        self.0.fetch_sub(content_bytes, Ordering::Relaxed);
+    }
+}
+
+/// Size of the content of messages, in bytes.
+pub fn content_bytes(messages: &LinkMessages) -> usize {
+    messages.iter().map(|message| message.data().len()).sum()
 }
 
 impl PartialEq for LinkQueued {
@@ -229,6 +247,8 @@ pub enum LinkReport {
     Opened(LinkApp, Box<LinkHandshake>),
     /// The client has sent a unit of messages.
     Messages(LinkMessages),
+    /// The messages before exceed the bound, so the client isn't read until [`LinkEntry::Continue`].
+    Full,
     /// The client waits for [`LinkEntry::Handled`], because it has sent the last messages by POST.
     Confirm,
     /// The session has changed to this transport.

@@ -42,6 +42,7 @@ pub(crate) fn prepare(
             name: link.app,
             path: link.path,
             message_bytes_max,
+            queue_bytes_max: link.queue_bytes_max,
             http,
             token: Some(link.token).filter(|token| !token.is_empty()).map(Token::new),
             application,

@@ -19,7 +19,7 @@ use stentor_link::{
 };
 use stentor_ports::{
     EngineOptions, LinkApp, LinkApps, LinkBroadcast, LinkChange, LinkEntry, LinkInbox, LinkMessage,
-    LinkMessages, LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSocket,
+    LinkMessages, LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSocket, content_bytes,
 };
 
 /// Bits of a link's number that count the links of one application. The upper bits are the application's.
@@ -166,7 +166,8 @@ impl Applications {
         let conflict = |message: String| Refusal::new(Code::OptionsConflict, message);
         let AppOptions { path, message_bytes_max, .. } = &self.options[app];
         let allowed = Allowed { path, message_bytes_max: *message_bytes_max };
-        let options = engine::read(&mut hello.options, allowed).map_err(conflict)?;
+        let mut options = engine::read(&mut hello.options, allowed).map_err(conflict)?;
+        options.queue_bytes_max = self.options[app].queue_bytes_max;
         match self.engines.other_at(&options.path, LinkApp(app as u16)) {
             None => Ok(options),
             Some(other) => {
@@ -255,7 +256,14 @@ impl Applications {
         let (application, id) = (&mut self.applications[app], id_of(session));
         match report {
             LinkReport::Opened(..) => {}
-            LinkReport::Messages(messages) => application.handle_message(id, to_worker(messages), now),
+            LinkReport::Messages(messages) => {
+                let bytes = content_bytes(&messages);
+                application.handle_message(id, to_worker(messages), now);
+                if let Some(known) = self.sessions.get(session) {
+                    known.queued.leave(bytes);
+                }
+            }
+            LinkReport::Full => application.handle_full(id, now),
             LinkReport::Confirm => application.confirm(id, now),
             LinkReport::Upgraded(transport) => {
                 self.sessions.upgrade(session, transport);

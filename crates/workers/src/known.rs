@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use stentor_link::Json;
-use stentor_ports::{LinkDescription, LinkHandshake, LinkHeaders, LinkSession};
+use stentor_ports::{LinkDescription, LinkHandshake, LinkHeaders, LinkQueued, LinkSession};
 
 /// Maximum size of a socket's `data` in bytes.
 const DATA_BYTES_MAX: usize = 64 << 10;
@@ -104,6 +104,8 @@ pub(crate) struct Known {
     handshake: Box<str>,
     transport: &'static str,
     sockets: Vec<Socket>,
+    /// Size of the session's messages that wait for its worker.
+    pub(crate) queued: LinkQueued,
 }
 
 #[derive(Serialize)]
@@ -151,7 +153,8 @@ impl Known {
             encrypted: handshake.encrypted,
         });
         text.pop();
-        Self { app, handshake: text.into(), transport: handshake.transport, sockets: Vec::new() }
+        let queued = handshake.queued.clone();
+        Self { app, handshake: text.into(), transport: handshake.transport, sockets: Vec::new(), queued }
     }
 
     /// The handshake for OPEN.
@@ -298,7 +301,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stentor_ports::{LinkQueued, LinkSocket};
+    use stentor_ports::LinkSocket;
 
     fn pairs(pairs: &[(&str, &str)]) -> LinkHeaders {
         pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()

@@ -4,6 +4,7 @@ use crate::forward::ForwardOptions;
 use crate::recovery::RecoveryOptions;
 use std::fmt;
 use stentor_link::ApplicationOptions;
+use stentor_ports::EngineOptions;
 
 /// Maximum number of applications: a link's number has 10 bits for its application.
 pub const APPS_MAX: usize = 1 << 10;
@@ -43,10 +44,19 @@ pub struct AppOptions {
     /// Bounds and times of requests for other paths, which the workers' HTTP servers answer. `None`: they get no requests. At most one
     /// application of a node may have them.
     pub http: Option<ForwardOptions>,
+    /// Size of a client's messages that wait for its worker, in bytes, above which the client isn't read.
+    pub queue_bytes_max: usize,
     /// Bounds and times.
     pub application: ApplicationOptions,
     /// Bounds of what is kept for clients that reconnect.
     pub recovery: RecoveryOptions,
+}
+
+impl AppOptions {
+    /// The options of the application's clients until its first worker is linked.
+    pub(crate) fn engine(&self) -> EngineOptions {
+        EngineOptions { queue_bytes_max: self.queue_bytes_max, ..EngineOptions::of_path(&self.path) }
+    }
 }
 
 impl Default for AppOptions {
@@ -56,6 +66,7 @@ impl Default for AppOptions {
             token: None,
             path: String::new(),
             message_bytes_max: 1_000_000,
+            queue_bytes_max: EngineOptions::default().queue_bytes_max,
             http: None,
             application: ApplicationOptions::default(),
             recovery: RecoveryOptions::default(),

@@ -79,7 +79,7 @@ impl Workers {
     pub fn new(apps: Vec<AppOptions>, ledger: Arc<Ledger>) -> Arc<Self> {
         let inbox = Arc::new(Inbox::new(ledger.clone()));
         let (open, refusing) = (Arc::default(), Arc::default());
-        let engines = Arc::new(LinkApps::new(apps.iter().map(|app| &app.path)));
+        let engines = Arc::new(LinkApps::new(apps.iter().map(AppOptions::engine)));
         let http = apps.iter().enumerate().find_map(|(app, options)| {
             let (targets, followed) = watch::channel(Targets::default());
             let forwarder = Forwarder::new(options.http.clone()?, followed, ledger.clone());

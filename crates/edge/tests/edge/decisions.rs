@@ -13,8 +13,8 @@ use stentor_edge::{LinkRoutes, Options, Rule};
 use stentor_hub::Topic;
 use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
-    Access, Authorizer, Command, Decision, Denial, Done, LinkApps, LinkEntry, LinkReport, Networks,
-    PermissionReply, PublicId, Question, Target, Ticket,
+    Access, Authorizer, Command, Decision, Denial, Done, EngineOptions, LinkApps, LinkEntry, LinkReport,
+    Networks, PermissionReply, PublicId, Question, Target, Ticket,
 };
 use stentor_wire::engineio::Version;
 use stentor_wire::ws::Opcode;
@@ -591,7 +591,11 @@ fn clients_that_wait_for_their_workers_leave_room_for_questions() {
     let sink = link.clone();
     let node = Node::start(1, |options| {
         options.limits.decisions_max = 1;
-        options.link = Some(LinkRoutes { sink, apps: Arc::new(LinkApps::new(["/app/"])), http: None });
+        options.link = Some(LinkRoutes {
+            sink,
+            apps: Arc::new(LinkApps::new([EngineOptions::of_path("/app/")])),
+            http: None,
+        });
     });
     let reported = |is_expected: &dyn Fn(&LinkReport) -> bool| {
         let mut found = None;

@@ -10,7 +10,7 @@ use stentor_edge::{
 };
 use stentor_hub::SessionId;
 use stentor_ports::fake::{Link, LinkCall};
-use stentor_ports::{LinkApps, LinkEntry, LinkMessage, LinkReport};
+use stentor_ports::{EngineOptions, LinkApps, LinkEntry, LinkMessage, LinkReport};
 use stentor_wire::engineio::Version;
 use stentor_wire::http1::Request;
 
@@ -225,8 +225,11 @@ fn application_link() {
     let link = Arc::new(Link::default());
     let sink = link.clone();
     let set = move |options: &mut Options| {
-        options.link =
-            Some(LinkRoutes { sink: sink.clone(), apps: Arc::new(LinkApps::new(["/app/"])), http: None });
+        options.link = Some(LinkRoutes {
+            sink: sink.clone(),
+            apps: Arc::new(LinkApps::new([EngineOptions::of_path("/app/")])),
+            http: None,
+        });
     };
     check(set, |server| {
         let mut calls = Vec::new();

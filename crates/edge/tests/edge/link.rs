@@ -13,9 +13,9 @@ use std::time::Duration;
 use stentor_edge::{LinkRoutes, Options, Origins, ProxyUsers};
 use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
-    Busy, Charge, Class, Ledger, LinkAcceptance, LinkApp, LinkApps, LinkBroadcast, LinkChange,
+    Busy, Charge, Class, EngineOptions, Ledger, LinkAcceptance, LinkApp, LinkApps, LinkBroadcast, LinkChange,
     LinkCloseReason, LinkDescription, LinkEntry, LinkHandshake, LinkMessage, LinkMessages, LinkParser,
-    LinkRefusal, LinkReport, LinkSelect, LinkSession, LinkSocket, Networks,
+    LinkQueued, LinkRefusal, LinkReport, LinkSelect, LinkSession, LinkSocket, Networks,
 };
 use stentor_wire::engineio::Version;
 
@@ -30,6 +30,8 @@ struct Stage {
     link: Arc<Link>,
     apps: Arc<LinkApps>,
     calls: std::cell::RefCell<Vec<LinkCall>>,
+    /// Size of the waiting messages of the last session.
+    queued: std::cell::RefCell<LinkQueued>,
 }
 
 fn unit(messages: &[&str]) -> LinkMessages {
@@ -81,14 +83,14 @@ impl Stage {
     fn with(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
         let link = Arc::new(Link::default());
         let sink = link.clone();
-        let apps = Arc::new(LinkApps::new([PATH]));
+        let apps = Arc::new(LinkApps::new([EngineOptions::of_path(PATH)]));
         let routes = apps.clone();
         let server = Server::start(cores, |options| {
             options.heartbeat.interval = HOUR;
             options.link = Some(LinkRoutes { sink, apps: routes, http: None });
             set(options);
         });
-        Self { server, link, apps, calls: Vec::new().into() }
+        Self { server, link, apps, calls: Vec::new().into(), queued: LinkQueued::default().into() }
     }
 
     /// Gives the cores entries of the worker.
@@ -130,12 +132,14 @@ impl Stage {
 
     /// Waits for a request of a client.
     fn opened(&self) -> (LinkSession, LinkHandshake) {
-        self.call("a request", |call| match call {
+        let (session, handshake) = self.call("a request", |call| match call {
             LinkCall::Report(session, LinkReport::Opened(APP, handshake)) => {
                 Some((*session, (**handshake).clone()))
             }
             _ => None,
-        })
+        });
+        *self.queued.borrow_mut() = handshake.queued.clone();
+        (session, handshake)
     }
 
     /// Opens a session that the worker accepts.
@@ -423,6 +427,39 @@ fn a_paused_client_is_not_read() {
         assert!(!stage.calls.borrow().iter().any(|call| matches!(call, LinkCall::Report(..))));
         stage.entries([LinkEntry::Continue(session)]);
         stage.expect(session, LinkReport::Messages(unit(&["b"])));
+        if way == Way::Polling {
+            stage.expect(session, LinkReport::Confirm);
+            stage.entries([LinkEntry::Handled(session)]);
+        }
+        io.end_send();
+    }
+}
+
+/// The link's answer takes a while, so the core itself counts.
+#[test]
+fn a_client_is_not_read_while_too_many_of_its_messages_wait() {
+    for way in [Way::Socket, Way::Polling] {
+        let stage = Stage::new(1);
+        stage.apps.set(APP, EngineOptions { queue_bytes_max: 25, ..EngineOptions::of_path(PATH) });
+        let (mut io, session) = stage.open(Version::V4, way);
+        let texts: Vec<String> = (0..8).map(|n| format!("4message {n}")).collect();
+        io.begin_send(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        for (n, text) in texts.iter().enumerate() {
+            stage.expect(session, LinkReport::Messages(unit(&[&text[1..]])));
+            if n % 3 != 2 {
+                continue;
+            }
+            stage.expect(session, LinkReport::Full);
+            stage.server.check_serves();
+            stage.calls.borrow_mut().extend(stage.link.take());
+            assert!(
+                !stage.calls.borrow().iter().any(|call| matches!(call, LinkCall::Report(..))),
+                "{way:?} {n}"
+            );
+            assert_eq!(stage.queued.borrow().bytes(), 27);
+            stage.queued.borrow().leave(27);
+            stage.entries([LinkEntry::Continue(session)]);
+        }
         if way == Way::Polling {
             stage.expect(session, LinkReport::Confirm);
             stage.entries([LinkEntry::Handled(session)]);

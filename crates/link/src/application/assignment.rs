@@ -70,9 +70,9 @@ impl Application {
     }
 
     pub(super) fn forget(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.remove(&id) {
+        if let Some(mut session) = self.sessions.remove(&id) {
             self.leave_state(session.state);
-            self.held.forget(&session);
+            self.held.forget(&mut session);
             if session.is_confirming {
                 self.actions.push_back(Action::Handled(id));
             }

@@ -24,7 +24,7 @@ impl Held {
     }
 
     /// Subtracts a session that is removed.
-    pub(super) fn forget(&mut self, session: &Session) {
+    pub(super) fn forget(&mut self, session: &mut Session) {
         self.queued_bytes -= session.forget_queued();
         self.handshake_bytes -= session.handshake.as_ref().map_or(0, |handshake| handshake.as_str().len());
     }

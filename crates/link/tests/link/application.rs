@@ -8,6 +8,7 @@ use crate::{hello_frame, json, number_in, text_of};
 use bytes::Bytes;
 use smallvec::smallvec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_link::{
     Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Link, LinkOptions, Message,
@@ -16,6 +17,8 @@ use stentor_link::{
 
 const SEEDS: u64 = 2_000;
 const STEPS: u32 = 120;
+/// Bytes that wait for a client's worker, above which the client isn't read.
+const QUEUE_BYTES_MAX: usize = 2_000;
 const POLICIES: [&str; 3] = ["disconnect", "redeliver", "drop"];
 
 #[derive(Default)]
@@ -29,6 +32,7 @@ struct Client {
     answered: u64,
     is_open: bool,
     is_paused: bool,
+    queued: QueuedBytes,
 }
 
 /// A process of a worker.
@@ -64,6 +68,7 @@ struct World {
     descriptions: Vec<(SessionId, Handle)>,
     cut: u32,
     hung: u32,
+    full: u32,
     resumed: u32,
 }
 
@@ -71,7 +76,7 @@ impl World {
     fn new(seed: u64) -> Self {
         // Longer than two steps take, and shorter than a run.
         let link = LinkOptions { worker_timeout: Duration::from_millis(600), ..LinkOptions::default() };
-        let options = ApplicationOptions { queue_bytes: 2_000, link, ..ApplicationOptions::default() };
+        let options = ApplicationOptions { total_queue_bytes: 8_000, link, ..ApplicationOptions::default() };
         Self {
             rng: fastrand::Rng::with_seed(seed),
             now: Instant::now(),
@@ -84,6 +89,7 @@ impl World {
             descriptions: Vec::new(),
             cut: 0,
             hung: 0,
+            full: 0,
             resumed: 0,
         }
     }
@@ -105,9 +111,10 @@ impl World {
             0..4 => {
                 let id = self.next_client;
                 self.next_client += 1;
-                self.clients.insert(id, Client::default());
+                let queued = QueuedBytes::default();
+                self.clients.insert(id, Client { queued: queued.clone(), ..Client::default() });
                 let handshake = json(&format!(r#"{{"sid":{id}}}"#));
-                self.app.handle_request(SessionId(id), handshake, QueuedBytes::default(), self.now);
+                self.app.handle_request(SessionId(id), handshake, queued, self.now);
             }
             4..18 => {
                 for _ in 0..self.rng.u8(1..10) {
@@ -123,6 +130,13 @@ impl World {
                         self.app.confirm(SessionId(id), self.now);
                     }
                     self.act();
+                    if let Some(client) = self.clients.get_mut(&id)
+                        && client.queued.load(Ordering::Relaxed) > QUEUE_BYTES_MAX
+                        && !std::mem::replace(&mut client.is_paused, true)
+                    {
+                        self.full += 1;
+                        self.app.handle_full(SessionId(id), self.now);
+                    }
                 }
             }
             18 => {
@@ -389,7 +403,7 @@ fn check_order(policy: &str, id: u64, number: u64, last: u64) {
     }
 }
 
-fn run(seed: u64) -> [u32; 3] {
+fn run(seed: u64) -> [u32; 4] {
     let mut world = World::new(seed);
     for _ in 0..STEPS {
         world.step();
@@ -402,6 +416,7 @@ fn run(seed: u64) -> [u32; 3] {
     let open: BTreeSet<u64> = world.clients.keys().copied().collect();
     for (id, client) in &world.clients {
         assert!(client.is_open && !client.is_paused, "client {id}");
+        assert_eq!(client.queued.load(Ordering::Relaxed), 0, "client {id}");
         let is_complete = (client.handled, client.answered) == (client.sent, client.sent);
         assert!(world.policy == "drop" || is_complete, "client {id}");
     }
@@ -422,7 +437,7 @@ fn run(seed: u64) -> [u32; 3] {
     }
     let unacknowledged: usize = world.app.links().map(Link::unacknowledged_bytes).sum();
     assert_eq!(world.app.held_bytes(), unacknowledged);
-    [world.cut, world.hung, world.resumed]
+    [world.cut, world.hung, world.full, world.resumed]
 }
 
 #[test]
@@ -432,7 +447,7 @@ fn sessions_survive_their_workers() {
         Some(seed) => seed..seed + 1,
         None => 0..number("STENTOR_SEEDS").unwrap_or(SEEDS),
     };
-    let mut counts = [0; 3];
+    let mut counts = [0; 4];
     for seed in seeds.clone() {
         let result = std::panic::catch_unwind(|| run(seed));
         let found = result.unwrap_or_else(|panic| {
@@ -442,7 +457,10 @@ fn sessions_survive_their_workers() {
         counts = std::array::from_fn(|n| counts[n] + found[n]);
     }
     let is_many = seeds.end - seeds.start >= 100;
-    let [cut, hung, resumed] = counts;
-    let is_varied = cut > 100 && hung > 100 && resumed > 1_000;
-    assert!(!is_many || is_varied, "{cut} cut connections, {hung} hung workers, {resumed} resumed sessions");
+    let [cut, hung, full, resumed] = counts;
+    let is_varied = cut > 100 && hung > 100 && full > 100 && resumed > 1_000;
+    assert!(
+        !is_many || is_varied,
+        "{cut} cut connections, {hung} hung workers, {full} full queues, {resumed} resumed sessions"
+    );
 }

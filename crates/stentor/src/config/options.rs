@@ -8,7 +8,7 @@ use stentor_control::{AuthOptions, HookOptions, IssuerOptions, UpstreamOptions};
 use stentor_edge::{CertificateFiles, DriverChoice, ListenerOptions, Recovery, SockJs, TlsOptions};
 use stentor_hub::HistoryLimits;
 use stentor_link::ApplicationOptions;
-use stentor_workers::RecoveryOptions;
+use stentor_workers::{AppOptions, RecoveryOptions};
 
 /// The options of `[cluster]`.
 #[cfg_attr(test, derive(Debug))]
@@ -55,6 +55,7 @@ pub(crate) struct LinkOptions {
     /// `true` if the workers' HTTP servers answer requests for other paths.
     pub(crate) http: bool,
     pub(crate) http_connections_max: usize,
+    pub(crate) queue_bytes_max: usize,
     pub(crate) application: ApplicationOptions,
     pub(crate) recovery: RecoveryOptions,
 }
@@ -162,6 +163,7 @@ impl Default for Options {
                 token: String::new(),
                 http: false,
                 http_connections_max: 1_000,
+                queue_bytes_max: AppOptions::default().queue_bytes_max,
                 application: ApplicationOptions::default(),
                 recovery: RecoveryOptions::default(),
             },

@@ -1,7 +1,7 @@
 //! The service, its cores and its workers.
 
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use stentor_link::{Entry, Exchange, Json, Message, Received, ServerEntry, WorkerEntry, Writer};
@@ -51,6 +51,8 @@ pub(crate) struct Rig {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) service: JoinHandle<()>,
     cores: mpsc::UnboundedReceiver<CoreCall>,
+    /// Size of the messages of each session that wait.
+    queued: Mutex<HashMap<u64, LinkQueued>>,
     /// While `true`, the inbox of a core is full.
     pub(crate) is_full: Arc<Mutex<bool>>,
 }
@@ -89,7 +91,7 @@ impl Rig {
         });
         let inbox: Arc<dyn LinkInbox> = Arc::new(node);
         let service = tokio::spawn(workers.service(inbox));
-        Self { sink: workers.sink(), workers, ledger, service, cores, is_full }
+        Self { sink: workers.sink(), workers, ledger, service, cores, queued: Mutex::default(), is_full }
     }
 
     /// The next instruction for a core, with the number of its link.
@@ -119,19 +121,21 @@ impl Rig {
     }
 
     pub(crate) fn open(&self, session: u64) {
-        self.report(session, LinkReport::Opened(LinkApp(0), Box::new(handshake())));
+        self.open_counted(session);
     }
 
     /// Opens a session. The size of its messages that wait.
     pub(crate) fn open_counted(&self, session: u64) -> LinkQueued {
         let handshake = handshake();
         let queued = handshake.queued.clone();
+        self.queued.lock().unwrap().insert(session, queued.clone());
         self.report(session, LinkReport::Opened(LinkApp(0), Box::new(handshake)));
         queued
     }
 
     pub(crate) fn say(&self, session: u64, text: &str) {
         let message = LinkMessage::Text(Bytes::copy_from_slice(text.as_bytes()));
+        self.queued.lock().unwrap()[&session].enter(text.len());
         self.report(session, LinkReport::Messages([message].into_iter().collect()));
     }
 

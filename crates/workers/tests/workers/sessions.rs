@@ -7,7 +7,8 @@ use stentor_link::{
     Broadcast, Change, Handle, Messages, Namespace, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry,
 };
 use stentor_ports::{
-    LinkApp, LinkChange, LinkEntry, LinkMessage, LinkReport, LinkSelect, LinkSelected, LinkSession,
+    LinkApp, LinkChange, LinkDescription, LinkEntry, LinkMessage, LinkReport, LinkSelect, LinkSelected,
+    LinkSession,
 };
 use tokio::time::timeout;
 
@@ -262,8 +263,33 @@ async fn messages_that_wait_count_for_their_client_and_in_the_ledger() {
     while worker.entry().await != (ServerEntry::Drained {}) {}
     let before = rig.held_bytes();
     rig.say(1, &"x".repeat(100_000));
-    assert_eq!(rig.core().await, (0, LinkEntry::Pause(ONE)));
-    assert!(queued.bytes() >= 100_000 && rig.held_bytes() >= before + 100_000);
+    rig.say(1, "y");
+    rig.report(1, LinkReport::Full);
+    assert_eq!(queued.bytes(), 100_001, "in the inbox");
+    worker.write_handled(&[]).await;
+    assert_eq!(queued.bytes(), 100_001 + 2 * 64, "with its places in the queue");
+    assert!(rig.held_bytes() > before + 99_000);
+    let (mut other, link) = rig.start("b").await;
+    worker.write(&[WorkerEntry::Bye { bye: json(r#"{"mode":"done"}"#) }]).await;
+    while !matches!(rig.core().await.1, LinkEntry::Describe { .. }) {}
+    let description = LinkDescription { request: 1, upgraded: false, sockets: Vec::new() };
+    rig.report(1, LinkReport::Described(description));
+    assert_eq!(rig.core().await, (0, LinkEntry::Continue(ONE)));
+    assert_eq!((queued.bytes(), rig.sessions_of(link)), (0, Some(1)));
+    assert!(matches!(other.entry().await, ServerEntry::Resume { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_closed_session_count_no_more() {
+    let mut rig = Rig::new();
+    let queued = rig.open_counted(1);
+    let (mut worker, _) = rig.start("a").await;
+    rig.core().await;
+    worker.write(&[WorkerEntry::Bye { bye: json(r#"{"mode":"handover"}"#) }]).await;
+    while worker.entry().await != (ServerEntry::Drained {}) {}
+    rig.say(1, &"x".repeat(1_000));
+    worker.write_handled(&[]).await;
+    assert!(queued.bytes() > 1_000);
     rig.close(1);
     worker.write_handled(&[]).await;
     assert_eq!(queued.bytes(), 0);
@@ -298,7 +324,7 @@ async fn cores_wait_for_a_service_that_is_behind() {
     let mut rig = Rig::new();
     let message = LinkMessage::Text("x".repeat(1 << 20).into());
     let report = LinkReport::Messages(one(message));
-    rig.open(1);
+    rig.open_counted(1).enter(8 << 20);
     // The service doesn't run meanwhile: the test has one thread.
     let taken = (0..20).map(|_| rig.sink.report(ONE, report.clone())).take_while(Result::is_ok).count();
     assert_eq!(taken, 8);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use stentor_edge::LinkRoutes;
 use stentor_ports::fake::{Link, LinkCall};
 use stentor_ports::{
-    Command, Denial, Done, Identity, IdentityFilter, LinkApps, LinkCloseReason, LinkEntry, LinkReport,
-    RecheckAction, Target,
+    Command, Denial, Done, EngineOptions, Identity, IdentityFilter, LinkApps, LinkCloseReason, LinkEntry,
+    LinkReport, RecheckAction, Target,
 };
 
 fn taken<T>(replies: &Mutex<Vec<T>>) -> T {
@@ -109,7 +109,11 @@ fn a_client_is_checked_again_when_its_worker_accepts_it() {
     let link = Arc::new(Link::default());
     let sink = link.clone();
     let node = Node::start(1, Issuer::default(), |options| {
-        options.link = Some(LinkRoutes { sink, apps: Arc::new(LinkApps::new(["/app/"])), http: None });
+        options.link = Some(LinkRoutes {
+            sink,
+            apps: Arc::new(LinkApps::new([EngineOptions::of_path("/app/")])),
+            http: None,
+        });
         options.user_limits.sessions_max = 1;
         options.address_limits.sessions_max = 2;
     });

@@ -13,7 +13,8 @@
 //! would lose their order. Its rooms are in [`crate::executor`].
 //!
 //! **Bounds.** A unit has at most `limits.message_bytes_max` bytes and `engine.attachments_max` attachments, and is complete within
-//! `limits.message_timeout`. The link refuses a client at most one unit, because then the client isn't read.
+//! `limits.message_timeout`. The link refuses a client at most one unit, because then the client isn't read. A client isn't read either
+//! while more than `links.queue_bytes_max` of its messages wait in the link.
 
 mod unit;
 mod wire;
@@ -28,7 +29,7 @@ use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::ports::{
     Denial, EngineOptions, Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages,
-    LinkQueued, LinkRefusal, LinkReport, LinkSession,
+    LinkQueued, LinkRefusal, LinkReport, LinkSession, content_bytes,
 };
 use std::sync::Arc;
 use stentor_wire::engineio::Data;
@@ -65,7 +66,7 @@ pub(crate) struct Input {
     unit_until: Option<Millis>,
     /// A unit that the link has refused.
     refused: Option<LinkMessages>,
-    /// `true` from [`LinkEntry::Pause`](crate::ports::LinkEntry::Pause) on.
+    /// `true` from [`LinkEntry::Pause`](crate::ports::LinkEntry::Pause) or [`LinkReport::Full`] on.
     is_paused: bool,
     /// `true` if units were passed on since the last confirmation.
     is_unconfirmed: bool,
@@ -146,8 +147,7 @@ impl Link {
 
     /// Size of the messages that wait for the link, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        let refused = self.input.refused.iter().flatten();
-        self.input.unit.bytes() + refused.map(|message| message.data().len()).sum::<usize>()
+        self.input.unit.bytes() + self.input.refused.as_ref().map_or(0, content_bytes)
     }
 
     /// The deadline of a unit whose attachments are missing.
@@ -216,9 +216,17 @@ impl Link {
     /// Passes a unit to the link, or keeps it until the link takes reports again.
     fn pass(&mut self, ex: &mut Executor, client: ClientId, unit: LinkMessages) {
         let Some(link) = &mut ex.link else { return };
+        let bytes = content_bytes(&unit);
+        // Counted first: the link may take the unit at once.
+        self.queued.enter(bytes);
         if let Err(LinkReport::Messages(unit)) = link.report(self.session, LinkReport::Messages(unit)) {
+            self.queued.leave(bytes);
             self.input.refused = Some(unit);
             link.keep_refused(client);
+        } else if !self.input.is_paused && self.queued.bytes() > self.engine.queue_bytes_max {
+            // The link's answer takes a while, in which the client could send any number of messages.
+            self.input.is_paused = true;
+            self.report(ex, LinkReport::Full);
         }
     }
 

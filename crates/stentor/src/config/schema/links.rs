@@ -43,7 +43,7 @@ section! {
         /// Clients' requests that wait for a worker or its answer (`stentor_link_requests`). Further ones are refused with 503.
         requests_max: usize => link.application.requests_max, in 1..=1_000_000, [restart];
         /// Size of a client's messages that wait for its worker (`stentor_link_queued_bytes`). The server then stops reading from the client.
-        queue_bytes_max: Bytes => link.application.queue_bytes, in Bytes(0)..=Bytes::mib(1024), [restart];
+        queue_bytes_max: Bytes, in Bytes(0)..=Bytes::mib(1024), [restart];
         /// Size of all clients' messages that wait for the application's workers. Above it, the server stops reading from each client that
         /// has any waiting.
         total_queue_bytes_max: Bytes => link.application.total_queue_bytes, in Bytes(0)..=Bytes::mib(65_536), [restart];
