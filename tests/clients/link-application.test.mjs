@@ -10,7 +10,7 @@ import connect2 from 'socket.io-client-2';
 import { attach } from '../../clients/socketio-server/src/index.js';
 import { event, listening, logged, request, serve } from './harness.mjs';
 
-const CONFIG = '[[links]]\napp = "shop"\nhttp = true\n';
+const CONFIG = '[server]\naccess_log = true\n[[links]]\napp = "shop"\nhttp = true\n';
 const PAGE = 'http://page.test';
 const OPTIONS = {
   path: '/shop/socket',
@@ -65,12 +65,21 @@ test('options, pages and commands of an application work as in its own server', 
   await logged(stentor, ({ reason }) => reason === refusal, 'the refusal');
 
   // Pages.
-  const page = await request(`${stentor.http}/hello`, { headers: { 'X-Forwarded-For': '1.2.3.4', Host: 'shop.test' } });
+  const page = await request(`${stentor.http}/hello?secret`, { headers: { 'X-Forwarded-For': '1.2.3.4', Host: 'shop.test' } });
   assert.deepEqual(JSON.parse(page.text), { from: 'first', ip: '127.0.0.1', protocol: 'http', host: 'shop.test' });
   const uploaded = await request(`${stentor.http}/upload`, {
     method: 'POST', body: Buffer.alloc(3_000_000), headers: { 'Content-Type': 'application/octet-stream' },
   });
   assert.deepEqual([uploaded.status, uploaded.text], [201, '3000000']);
+  const line = async (path) => {
+    const { timestamp, level, duration_ms: duration, bytes, ...rest } = await logged(stentor, (one) => one.message === 'request' && one.path === path, path);
+    assert.ok(timestamp && level === 'INFO' && Number.isInteger(duration));
+    return [rest, bytes];
+  };
+  const [logLine, bytes] = await line('/hello');
+  assert.deepEqual(logLine, { message: 'request', address: '127.0.0.1', method: 'GET', path: '/hello', status: 200 });
+  assert.ok(bytes > page.text.length && bytes < 1_000, `${bytes} with the headers`);
+  assert.equal((await line('/upload'))[0].status, 201);
   const script = await request(`${stentor.http}/shop/socket/socket.io.js`);
   assert.match(script.headers['content-type'], /javascript/);
   assert.equal((await request(`${stentor.http}/healthz`)).text, 'ok\n');
@@ -80,6 +89,7 @@ test('options, pages and commands of an application work as in its own server', 
   const client = connect(stentor.http, { path: '/shop/socket', forceNew: true, transports: ['websocket'] });
   t.after(() => client.close());
   const [socket] = await joined;
+  client.connected || await once(client, 'connect');
   const command = async (name, body) => JSON.parse((await request(`${stentor.admin}/api/v1/${name}`, {
     method: 'POST', body: JSON.stringify({ app: 'shop', ...body }), headers: { 'Content-Type': 'application/json' },
   })).text);

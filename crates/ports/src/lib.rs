@@ -4,6 +4,7 @@
 //! Any thread may call these traits, and no call blocks. If an inbox is full, the call returns [`Busy`]: the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
+mod access;
 mod answers;
 mod arguments;
 mod authorizer;
@@ -36,6 +37,7 @@ mod session_id;
 mod sid;
 mod topology;
 
+pub use access::{ACCESS_LOG, LOGGED_PATH_BYTES_MAX, shown};
 pub use answers::{Answer, Answers, Asking, IdentityReply, PermissionReply, Reply, ReplyToEvent};
 pub use arguments::Arguments;
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};

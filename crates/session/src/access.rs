@@ -5,18 +5,16 @@
 //! target [`ACCESS_LOG`], whose subscriber must not block. A line contains neither query nor headers, because these contain
 //! tokens and ids of sessions. In the paths of SockJS, `*` replaces the name of the session.
 //!
-//! **Bounds.** One entry per connection, with `PATH_BYTES_MAX` bytes of the path. Entries are charged to the ledger.
+//! **Bounds.** One entry per connection, with [`LOGGED_PATH_BYTES_MAX`] bytes of the path. Entries are charged to the ledger.
 
 use crate::ledger::{Charge, Class, Ledger};
+use crate::ports::{LOGGED_PATH_BYTES_MAX, shown};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The target of the events of the access log.
-pub const ACCESS_LOG: &str = "stentor::access";
-
-const PATH_BYTES_MAX: usize = 256;
+pub use crate::ports::ACCESS_LOG;
 
 /// A request whose response isn't complete.
 pub struct Entry {
@@ -106,14 +104,13 @@ impl AccessLog {
 /// The path for a line of the log. `*` replaces `secret`, the range of a client's secret in the path, and `?` each byte
 /// that isn't printable ASCII.
 pub(crate) fn shown_path(base: &str, path: &str, secret: Option<Range<usize>>) -> Box<str> {
-    let shown_byte = |byte: u8| if byte.is_ascii_graphic() { char::from(byte) } else { '?' };
-    let mut shown: String = path.bytes().map(shown_byte).collect();
+    let mut path = shown(path);
     if let Some(secret) = secret {
-        shown.replace_range(secret, "*");
+        path.replace_range(secret, "*");
     }
-    shown.insert_str(0, &base.bytes().map(shown_byte).collect::<String>());
-    shown.truncate(PATH_BYTES_MAX);
-    shown.into()
+    path.insert_str(0, &shown(base));
+    path.truncate(LOGGED_PATH_BYTES_MAX);
+    path.into()
 }
 
 /// The status of a response. `None` if these bytes don't contain a final status.

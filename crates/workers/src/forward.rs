@@ -11,6 +11,8 @@
 //! Headers of one hop are left out (RFC 9110, section 7.6.1), and so are the headers with which clients could pretend to be proxies
 //! (`X-Forwarded-…`, and those of `[auth.proxy]`). `X-Forwarded-For` and `X-Forwarded-Proto` have the client as Stentor knows it.
 //!
+//! Each request has a line in the access log, when its connection ends.
+//!
 //! **Bounds.** At most [`ForwardOptions::connections_max`] connections, each charged to the ledger. A request waits for a worker as long
 //! as a session does. A connection without a byte in either direction for [`ForwardOptions::idle_timeout`] ends.
 
@@ -19,21 +21,21 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Request, Response, StatusCode, Uri, Version};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use stentor_ports::{
-    Charge, Class, ClientConnection, Forward, ForwardedClient, Histogram, Ledger, Metric, MetricKind,
-    MetricSource, is_named, source_of,
+    ACCESS_LOG, Charge, Class, ClientConnection, Forward, ForwardedClient, Histogram, LOGGED_PATH_BYTES_MAX,
+    Ledger, Metric, MetricKind, MetricSource, is_named, shown, source_of,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -190,13 +192,16 @@ impl Forwarder {
     }
 
     /// Answers the request of a connection.
-    async fn serve(self: Arc<Self>, connection: ClientConnection, client: ForwardedClient) {
+    async fn serve(self: Arc<Self>, connection: ClientConnection, client: ForwardedClient, held: Held) {
         let ClientConnection { socket, input, .. } = connection;
         let Ok(stream) = TcpStream::from_std(socket) else { return };
-        let io = Watched::new(stream, input.into(), self.options.idle_timeout);
+        let line = held.line.clone();
+        let io =
+            Watched { held: Some(held), ..Watched::new(stream, input.into(), self.options.idle_timeout) };
         let answer = |request: Request<Incoming>| {
-            let forwarder = self.clone();
+            let (forwarder, line) = (self.clone(), line.clone());
             async move {
+                line.begin(&request);
                 let response = forwarder.pass(request, client).await.unwrap_or_else(|error| {
                     forwarder.unanswered.fetch_add(1, Ordering::Relaxed);
                     match &error {
@@ -210,6 +215,7 @@ impl Forwarder {
                     }
                     error.response()
                 });
+                line.status.store(response.status().as_u16(), Ordering::Relaxed);
                 Ok::<_, Infallible>(response)
             }
         };
@@ -374,12 +380,57 @@ impl Forward for Forwarder {
     fn forward(self: Arc<Self>, connection: ClientConnection, client: ForwardedClient) {
         // Cores that have seen room at the same time may exceed the maximum by one each.
         let counted = Counted::new(&self.open, source_of(client.ip));
-        let charge =
-            Charge::of(self.ledger.clone(), Class::Link, CONNECTION_BYTES + connection.input.capacity());
-        self.runtime.clone().spawn(async move {
-            self.serve(connection, client).await;
-            drop((counted, charge));
-        });
+        let bytes = CONNECTION_BYTES + connection.input.capacity();
+        let charge = Charge::of(self.ledger.clone(), Class::Link, bytes);
+        let held = Held { line: Arc::new(Line::new(client.ip)), _counted: counted, _charge: charge };
+        self.runtime.clone().spawn(self.serve(connection, client, held));
+    }
+}
+
+/// Places of a client's connection, until it ends: in the access log, among the open connections, and in the ledger.
+struct Held {
+    line: Arc<Line>,
+    _counted: Counted,
+    _charge: Charge,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.line.log();
+    }
+}
+
+/// A line of the access log.
+struct Line {
+    begun: Instant,
+    address: IpAddr,
+    /// Method and path of the request.
+    request: OnceLock<(Method, String)>,
+    /// The status of the response. 0: there was none.
+    status: AtomicU16,
+    /// Number of bytes that were sent to the client.
+    bytes: AtomicU64,
+}
+
+impl Line {
+    fn new(address: IpAddr) -> Self {
+        let (status, bytes) = (AtomicU16::new(0), AtomicU64::new(0));
+        Self { begun: Instant::now(), address, request: OnceLock::new(), status, bytes }
+    }
+
+    fn begin(&self, request: &Request<Incoming>) {
+        let mut path = shown(request.uri().path());
+        path.truncate(LOGGED_PATH_BYTES_MAX);
+        let _ = self.request.set((request.method().clone(), path));
+    }
+
+    fn log(&self) {
+        let Some((method, path)) = self.request.get() else { return };
+        let [status, bytes] =
+            [u64::from(self.status.load(Ordering::Relaxed)), self.bytes.load(Ordering::Relaxed)];
+        let duration_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (address, method, status) = (self.address, method.as_str(), (status > 0).then_some(status));
+        tracing::info!(target: ACCESS_LOG, %address, method, path, status, bytes, duration_ms, "request");
     }
 }
 
@@ -405,11 +456,13 @@ struct Watched {
     input: Bytes,
     idle_timeout: Duration,
     timer: Pin<Box<Sleep>>,
+    /// `None`: the connection to a worker.
+    held: Option<Held>,
 }
 
 impl Watched {
     fn new(stream: TcpStream, input: Bytes, idle_timeout: Duration) -> Self {
-        Self { stream, input, idle_timeout, timer: Box::pin(sleep(idle_timeout)) }
+        Self { stream, input, idle_timeout, timer: Box::pin(sleep(idle_timeout)), held: None }
     }
 
     /// Passes the result of a call on. A call that waits fails when the time without a byte is over.
@@ -446,6 +499,9 @@ impl AsyncWrite for Watched {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        if let (Poll::Ready(Ok(bytes)), Some(held)) = (&written, &this.held) {
+            held.line.bytes.fetch_add(*bytes as u64, Ordering::Relaxed);
+        }
         this.watch(cx, written)
     }
 

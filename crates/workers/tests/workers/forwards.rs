@@ -135,8 +135,13 @@ async fn a_websocket_is_carried_in_both_directions() {
     assert_eq!(read_until(&mut client, "hi").await, "hi");
     client.write_all(b"ho").await.unwrap();
     assert_eq!(read_until(&mut worker, "ho").await, "ho");
+    assert_eq!(stage.rig.metric("link_http_connections", &[]), 1);
     drop(worker);
     assert_eq!(rest(&mut client).await, "");
+    drop(client);
+    while stage.rig.metric("link_http_connections", &[]) > 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
