@@ -6,7 +6,7 @@
 //!   lost     │ │ HELLO of the same process     ├── BYE stop ────────► ended: stopped
 //!            ▼ │                               │
 //!           lost ── after `rejoin` ────────────┴──────────────────── ► ended: lost
-//!            no pong for `worker_timeout`: ended: hung.   An error: ended: failed.
+//!            no pong for `worker_timeout`: ended: hung.   Draining for `worker_timeout`: ended: overdue.   An error: ended: failed.
 //! ```
 //!
 //! The owner of the connection calls [`Link::handle_frame`], then [`Link::poll_event`] until it returns nothing, and reads the next
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 pub struct LinkOptions {
     /// How long a process may take to connect again after its connection has broken.
     pub rejoin: Duration,
-    /// A worker that doesn't answer for this long has crashed.
+    /// A worker that doesn't answer for this long has crashed. A worker that leaves has this long to give its sessions back.
     pub worker_timeout: Duration,
     /// Messages wait while this many bytes aren't acknowledged.
     pub window_bytes: usize,
@@ -75,6 +75,8 @@ pub enum End {
     Lost,
     /// The worker didn't answer.
     Hung,
+    /// The worker leaves, and didn't give its sessions back in time.
+    Overdue,
     /// The worker has broken a rule or exceeded a limit.
     Failed(LinkError),
 }
@@ -143,7 +145,8 @@ pub struct Link {
     exchange: Exchange<WorkerEntry, ServerEntry>,
     namespaces: Namespaces,
     connection: Connection,
-    is_draining: bool,
+    /// The time at which the worker has to have left. `None` before BYE `handover`.
+    leaves_by: Option<Instant>,
     heartbeat: Heartbeat,
     /// WELCOME and ERROR.
     first: VecDeque<Frame>,
@@ -160,7 +163,7 @@ impl Link {
             exchange: Exchange::default(),
             namespaces: Namespaces::default(),
             connection: Connection::Up,
-            is_draining: false,
+            leaves_by: None,
             heartbeat: Heartbeat::new(now, options.worker_timeout),
             first: VecDeque::new(),
         };
@@ -232,12 +235,12 @@ impl Link {
 
     /// `true` while the worker takes new sessions.
     pub fn takes_sessions(&self) -> bool {
-        matches!(self.connection, Connection::Up) && !self.is_draining
+        matches!(self.connection, Connection::Up) && !self.is_draining()
     }
 
     /// `true` after BYE `handover`.
     pub fn is_draining(&self) -> bool {
-        self.is_draining
+        self.leaves_by.is_some()
     }
 
     /// `true` while a message, or a session, may be written. Otherwise it has to wait.
@@ -272,7 +275,7 @@ impl Link {
             entry,
             ServerEntry::Open { .. } | ServerEntry::Resume { .. } | ServerEntry::Message { .. }
         );
-        assert!(!(is_late && self.is_draining), "{} after DRAINED", entry.name());
+        assert!(!(is_late && self.is_draining()), "{} after DRAINED", entry.name());
         if self.is_ended() {
             return;
         }
@@ -336,9 +339,10 @@ impl Link {
         match self.connection {
             Connection::Lost { until } if now >= until => self.end(End::Lost),
             Connection::Up if now >= self.heartbeat.heard_at + self.options.worker_timeout => {
-                let message = format!("no answer for {:?}", self.options.worker_timeout);
-                self.first.push_back(Refusal::new(Code::Replaced, message).frame());
-                self.end(End::Hung);
+                self.take_over("no answer", End::Hung);
+            }
+            Connection::Up if self.leaves_by.is_some_and(|at| now >= at) => {
+                self.take_over("the handover hasn't ended", End::Overdue);
             }
             Connection::Up if now >= self.heartbeat.ping_at => {
                 self.heartbeat.is_due = true;
@@ -355,7 +359,7 @@ impl Link {
             Connection::Up => {
                 let silent_at = self.heartbeat.heard_at + self.options.worker_timeout;
                 let next = self.heartbeat.ping_at.min(silent_at);
-                Some(self.exchange.poll_timeout().map_or(next, |at| at.min(next)))
+                [self.leaves_by, self.exchange.poll_timeout()].into_iter().flatten().chain([next]).min()
             }
             Connection::Ended { .. } => None,
         }
@@ -392,13 +396,13 @@ impl Link {
             WorkerEntry::Bye { bye } => {
                 let bye: Bye = serde_json::from_str(bye.as_str()).map_err(|_| LinkError::Field("BYE"))?;
                 match bye.mode {
-                    Mode::Handover if self.is_draining => return Err(LinkError::Unexpected("BYE")),
+                    Mode::Handover if self.is_draining() => return Err(LinkError::Unexpected("BYE")),
                     Mode::Handover => {
-                        self.is_draining = true;
+                        self.leaves_by = Some(self.heartbeat.heard_at + self.options.worker_timeout);
                         self.exchange.write(&ServerEntry::Drained {});
                         return Ok(Some(Event::Draining));
                     }
-                    Mode::Done if !self.is_draining => return Err(LinkError::Unexpected("BYE")),
+                    Mode::Done if !self.is_draining() => return Err(LinkError::Unexpected("BYE")),
                     Mode::Done => self.take_leave(End::Done),
                     Mode::Stop => self.take_leave(End::Stopped),
                 }
@@ -449,6 +453,13 @@ impl Link {
         }
         self.first.push_back(Refusal::from(&error).frame());
         self.end(End::Failed(error));
+    }
+
+    /// Ends the link of a worker that was too slow. Other workers take its sessions, as after a crash.
+    fn take_over(&mut self, reason: &str, end: End) {
+        let message = format!("{reason} for {:?}", self.options.worker_timeout);
+        self.first.push_back(Refusal::new(Code::Replaced, message).frame());
+        self.end(end);
     }
 
     fn end(&mut self, end: End) {

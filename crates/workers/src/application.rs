@@ -25,6 +25,9 @@ use stentor_ports::{
 /// Bits of a link's number that count the links of one application. The upper bits are the application's.
 const LINK_BITS: u32 = 22;
 
+/// Names of the ends of links, in the order of [`Applications::ends`].
+pub(crate) const ENDS: [&str; 6] = ["done", "stopped", "lost", "hung", "overdue", "failed"];
+
 /// The applications, and the sessions of their clients.
 pub(crate) struct Applications {
     options: Vec<AppOptions>,
@@ -37,8 +40,8 @@ pub(crate) struct Applications {
     recoveries: Vec<Recovery>,
     outbox: Outbox,
     inbox: Arc<dyn LinkInbox>,
-    /// Number of links that have ended, of each application and in the order of [`ENDS`](crate::view::ENDS).
-    ends: Vec<[u64; 5]>,
+    /// Number of links that have ended, of each application and in the order of [`ENDS`].
+    ends: Vec<[u64; ENDS.len()]>,
 }
 
 fn id_of(session: LinkSession) -> SessionId {
@@ -81,7 +84,7 @@ impl Applications {
             recoveries: options.iter().map(|options| Recovery::new(options.recovery)).collect(),
             outbox: Outbox::default(),
             inbox,
-            ends: vec![[0; 5]; options.len()],
+            ends: vec![[0; ENDS.len()]; options.len()],
         }
     }
 
@@ -94,7 +97,7 @@ impl Applications {
         &self.names[app]
     }
 
-    pub(crate) fn ends(&self, app: usize) -> [u64; 5] {
+    pub(crate) fn ends(&self, app: usize) -> [u64; ENDS.len()] {
         self.ends[app]
     }
 
@@ -340,7 +343,8 @@ impl Applications {
                 End::Stopped => (1, None),
                 End::Lost => (2, None),
                 End::Hung => (3, None),
-                End::Failed(error) => (4, Some(error)),
+                End::Overdue => (4, None),
+                End::Failed(error) => (5, Some(error)),
             };
             self.ends[app][index] += 1;
             match (end, reason) {
@@ -349,6 +353,9 @@ impl Applications {
                 }
                 (End::Lost, _) => {
                     tracing::warn!(app = %name, %worker, link, "a worker is lost: its connection wasn't restored")
+                }
+                (End::Overdue, _) => {
+                    tracing::warn!(app = %name, %worker, link, "a worker is lost: its handover took too long");
                 }
                 (_, None) => tracing::warn!(app = %name, %worker, link, "a worker is lost: it didn't answer"),
                 (_, Some(error)) => {

@@ -1,6 +1,6 @@
 //! The links and metrics for operators.
 
-use crate::application::Applications;
+use crate::application::{Applications, ENDS};
 use crate::forward;
 use crate::recovery::RecoveryStats;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ struct AppView {
     queued_bytes: usize,
     stats: Stats,
     recovery: RecoveryStats,
-    ends: [u64; 5],
+    ends: [u64; ENDS.len()],
 }
 
 #[derive(Default)]
@@ -108,9 +108,6 @@ impl RefusalLog {
 /// The last view of the service.
 #[derive(Default)]
 pub(crate) struct View(Mutex<State>);
-
-/// Names of the ends of links, in the order of [`Applications::ends`].
-pub(crate) const ENDS: [&str; 5] = ["done", "stopped", "lost", "hung", "failed"];
 
 impl View {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -217,7 +214,7 @@ impl State {
             let count = |state| app.links.iter().filter(|link| link.state == state).count() as u64;
             [LinkState::Up, LinkState::Draining, LinkState::Lost].map(|state| (state.name(), count(state)))
         };
-        let ends = |app: &AppView| std::array::from_fn::<_, 5, _>(|n| (ENDS[n], app.ends[n]));
+        let ends = |app: &AppView| std::array::from_fn::<_, { ENDS.len() }, _>(|n| (ENDS[n], app.ends[n]));
         let refused = self.refused.iter();
         let refused = refused.map(|(code, count)| (vec![("code", (*code).to_owned())], *count)).collect();
         vec![

@@ -355,6 +355,26 @@ fn a_worker_without_an_answer_is_replaced() {
     assert_eq!(rig.link.poll_event(), Some(Event::Ended(End::Hung)));
 }
 
+/// Its heartbeat is there, but it doesn't end its handover.
+#[test]
+fn a_worker_that_never_leaves_is_replaced() {
+    let mut rig = Rig::new("redeliver");
+    rig.advance(Duration::from_secs(5));
+    rig.worker_writes(&[bye("handover")]);
+    let begun = rig.now;
+    let mut last = Vec::new();
+    while !rig.link.is_ended() && rig.now - begun < Duration::from_secs(60) {
+        let at = rig.link.poll_timeout().unwrap();
+        rig.advance(at - rig.now);
+        last = rig.transmitted();
+        rig.link.handle_pong(rig.now);
+    }
+    assert_eq!(rig.now - begun, Duration::from_secs(30));
+    let error = r#"ERROR {"code":"replaced","message":"the handover hasn't ended for 30s"}"#;
+    assert_eq!(last, [error, "close"]);
+    assert_eq!(rig.link.poll_event(), Some(Event::Ended(End::Overdue)));
+}
+
 #[test]
 fn the_policy_decides_about_unacknowledged_messages() {
     let aftermath = |on_crash: &str| {

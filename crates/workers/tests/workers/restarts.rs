@@ -61,6 +61,25 @@ async fn another_worker_takes_the_sessions_of_a_crashed_one() {
     assert_eq!((rig.sessions_of(to), rig.metric("link_sessions_resumed", &[])), (Some(1), 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn another_worker_takes_the_sessions_of_one_that_never_leaves() {
+    let mut rig = Rig::new();
+    let (mut a, _) = rig.start("a").await;
+    rig.open(1);
+    a.entry().await;
+    rig.core().await;
+    a.write(&[bye("handover")]).await;
+    let begun = now();
+    assert_eq!(a.entries_of(Duration::from_secs(60)).await, ["DRAINED", "PEERS", "ERROR"]);
+    assert_eq!((now() - begun).as_secs(), 30);
+    rig.say(1, "waits");
+    let (mut b, to) = rig.start("b").await;
+    assert_eq!(describe(&mut rig).await, to);
+    assert!(matches!(b.entry().await, ServerEntry::Resume { .. }));
+    assert_eq!(message(&mut b).await, (1, "waits".into()));
+    assert_eq!(rig.metric("link_ends", &["overdue"]), 1);
+}
+
 /// A client chooses the depth and size of `auth`. Its session is resumed, at worst without it.
 #[tokio::test(start_paused = true)]
 async fn a_session_is_resumed_whatever_its_client_has_sent_as_auth() {
