@@ -90,7 +90,8 @@ test('a client can not make a namespace of a long name, or of one name too many'
   assert.throws(() => io.of(names[2]), /^RangeError: the name of a namespace is longer than 256 bytes/);
 
   const declared = [];
-  const namespaces = new Namespaces((_, index, name) => declared.push([index, name]));
+  let full = 0;
+  const namespaces = new Namespaces((_, index, name) => declared.push([index, name]), () => (full += 1));
   const name = (number) => `/${number}`.padEnd(256, '.');
   const adapters = [];
   for (let number = 0; namespaces.hasRoom(name(number)); number += 1) {
@@ -100,6 +101,10 @@ test('a client can not make a namespace of a long name, or of one name too many'
   }
   assert.deepEqual(declared.at(-1), [(4 << 20) / 256 - 1, name(declared.length - 1)]);
   assert.ok(namespaces.hasRoom(name(7)), 'it is declared');
+  assert.ok(namespaces.admits(name(7)) && !namespaces.admits('x'.repeat(257)));
+  assert.equal(full, 0, 'a long name is the mistake of its client');
+  assert.ok(!namespaces.admits(name(-1)) && !namespaces.admits(name(-2)));
+  assert.equal(full, 1, 'reported once');
   adapters.forEach((adapter) => namespaces.forget(adapter));
   namespaces.redeclare();
   assert.ok(namespaces.hasRoom(name(-1)), 'a new link has none of those that are gone');

@@ -126,6 +126,7 @@ class Link:
         options = {
             "pingInterval": round(eio.ping_interval * 1000), "pingTimeout": round(eio.ping_timeout * 1000),
             "maxHttpBufferSize": eio.max_http_buffer_size, "transports": list(eio.transports), "allowUpgrades": eio.allow_upgrades,
+            "allowEIO3": False,
         }  # fmt: skip
         parser = "json" if self.sio.packet_class.uses_binary_events else "opaque"
         return {"name": self._name, "instance": self._instance, "parser": parser, "options": options, "on_crash": self._on_crash}
@@ -190,7 +191,7 @@ class Link:
     def _open(self, fields: dict[str, Any]) -> None:
         handle, handshake = fields["handle"], fields["handshake"]
         if handshake["protocol"] != 4:
-            self.warn_once("protocol", "a client of Socket.IO 1 or 2 was refused: python-socketio 5 doesn't know its protocol; set socketio.allow_version_3 = false")
+            self.warn_once("protocol", "a client of Socket.IO 1 or 2 was refused: python-socketio 5 doesn't know its protocol")
             return self.channel.write(WORKER["CLOSE"], handle, True)
         if fields["ask"]:
             self.channel.write(WORKER["ACCEPT"], handle, {})

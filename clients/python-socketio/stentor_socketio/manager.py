@@ -28,8 +28,8 @@ _ACK_IDS, _ACK_RANGES = 1 << 20, 1 << 11
 _ANSWER_S = 60
 #: The index of the namespace `/`, in which workers ask each other: every worker has it.
 _MAIN = 0
-#: Length of the names of all namespaces, in bytes.
-_NAMES_BYTES_MAX = 4 << 20
+#: Maximum length of the name of a namespace, and of those of all namespaces, in bytes. Stentor ends a link that exceeds them.
+_NAME_BYTES_MAX, _NAMES_BYTES_MAX = 256, 4 << 20
 
 Messages = list[str | bytes]
 
@@ -39,7 +39,7 @@ class Manager(AsyncManager):  # type: ignore[misc]
         super().__init__()
         self._link = link
         self._first_ack = random.randrange(_ACK_RANGES) * _ACK_IDS + 1
-        #: Indexes of the declared namespaces. Stentor accepts names of 4 MiB; clients choose them if the server has handlers for `*`.
+        #: Indexes of the declared namespaces. Clients choose the names if the server has handlers for `*`.
         self._indexes: dict[str, int] = {}
         self._names_bytes = 0
         #: Callbacks for other workers' clients, by the number of the question.
@@ -49,13 +49,16 @@ class Manager(AsyncManager):  # type: ignore[misc]
     # Namespaces.
 
     def index(self, namespace: str) -> int:
-        """The index of a namespace on this link, which is declared when it is used first. Raises `ValueError` if there are too many."""
+        """The index of a namespace on this link, which is declared when it is used first. Raises `ValueError` if there are too many, or its name is too long."""
         index = self._indexes.get(namespace)
         if index is None:
             if not self._indexes and namespace != "/":
                 self.index("/")
             index = len(self._indexes)
-            names_bytes = self._names_bytes + len(namespace.encode(errors="replace"))
+            name_bytes = len(namespace.encode(errors="replace"))
+            if name_bytes > _NAME_BYTES_MAX:
+                raise ValueError(f"the name of a namespace is longer than {_NAME_BYTES_MAX} bytes: {namespace[:40]!r}")
+            names_bytes = self._names_bytes + name_bytes
             if index == END or names_bytes > _NAMES_BYTES_MAX:
                 raise ValueError(f"there are too many namespaces to add {namespace[:40]!r}: the maximum is {END}, with names of {_NAMES_BYTES_MAX} bytes")
             self._link.channel.write(WORKER["NSP"], index, namespace)

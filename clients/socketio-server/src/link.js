@@ -160,7 +160,7 @@ function bind(io, worker, http) {
     io.adapter(adapterFor(worker, Adapter));
     const { _checkNamespace } = Object.getPrototypeOf(io);
     // Socket.IO answers a client with "Invalid namespace".
-    io._checkNamespace = (name, auth, done) => (worker.namespaces.hasRoom(name) ? _checkNamespace.call(io, name, auth, done) : done(false));
+    io._checkNamespace = (name, auth, done) => (worker.namespaces.admits(name) ? _checkNamespace.call(io, name, auth, done) : done(false));
   }
   io.listen = io.attach = (...args) => {
     if (worker.isStopped) return Object.getPrototypeOf(io).attach.apply(io, args);

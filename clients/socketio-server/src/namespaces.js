@@ -13,12 +13,16 @@ const COUNT_MAX = 65_535;
 export class Namespaces {
   #indexes = new Map();
   #bytes = 0;
+  #isFull = false;
   /** Adapters by index. `null`: the namespace is gone. */
   #adapters = [];
   #write;
+  #onFull;
 
-  constructor(write) {
+  /** `onFull` is called once per link when a client is refused a name for which there is no room. */
+  constructor(write, onFull = () => {}) {
     this.#write = write;
+    this.#onFull = onFull;
   }
 
   /** `true` if a namespace can have this name. Clients choose the names of dynamic namespaces. */
@@ -26,6 +30,16 @@ export class Namespaces {
     if (this.#indexes.has(name)) return true;
     const bytes = Buffer.byteLength(name);
     return bytes <= NAME_BYTES_MAX && this.#bytes + bytes <= NAMES_BYTES_MAX && this.#adapters.length < COUNT_MAX;
+  }
+
+  /** Like `hasRoom`, for a name that a client has chosen. */
+  admits(name) {
+    if (this.hasRoom(name)) return true;
+    if (!this.#isFull && Buffer.byteLength(name) <= NAME_BYTES_MAX) {
+      this.#isFull = true;
+      this.#onFull();
+    }
+    return false;
   }
 
   /** Declares a namespace, unless the link has it. Returns its index. */
@@ -61,6 +75,7 @@ export class Namespaces {
     const adapters = this.#adapters.filter((adapter) => adapter);
     this.#indexes.clear();
     this.#bytes = 0;
+    this.#isFull = false;
     this.#adapters = [];
     for (const adapter of adapters) adapter.index = this.declare(adapter.nsp.name, adapter);
   }

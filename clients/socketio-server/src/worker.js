@@ -5,6 +5,7 @@ import { Channel } from './channel.js';
 import { DataKeeper } from './data.js';
 import { Engine } from './engine.js';
 import { SERVER, WORKER } from './entries.js';
+import { LinkError } from './error.js';
 import { Namespaces } from './namespaces.js';
 import { Questions } from './questions.js';
 import { Relay } from './relay.js';
@@ -15,6 +16,7 @@ import { resume } from './resume.js';
 /** Acknowledgement ids of a process begin at a multiple of 2^20 below 2^31. */
 const ACK_IDS = 1 << 20;
 const ACK_RANGES = 1 << 11;
+const TOO_MANY_NAMESPACES = 'a client was refused a namespace: this worker has had too many. A restart frees the names of those that are gone';
 /** Longest time for Stentor to confirm that this worker leaves, in milliseconds. */
 const FAREWELL_MS = 1_000;
 
@@ -29,7 +31,7 @@ export class Worker {
   /** Questions to Stentor and to other workers. */
   questions = new Questions();
   relay = new Relay(this);
-  namespaces = new Namespaces((...entry) => this.channel.write(...entry));
+  namespaces = new Namespaces((...entry) => this.channel.write(...entry), () => this.on.error(new LinkError('limit', TOO_MANY_NAMESPACES)));
   /** Number of workers that take sessions, including this one. */
   peers = 1;
   /** `true` while sessions are given back: their sockets end here, and live on. */

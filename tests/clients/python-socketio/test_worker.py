@@ -62,7 +62,7 @@ class Worker(unittest.IsolatedAsyncioTestCase):
     async def test_a_worker_presents_itself_and_its_server_has_the_sessions_of_stentor(self):
         connection = await self.start(settings={"token": "secret", "on_crash": "redeliver"}, ping_interval=1)
         self.assertRegex(connection.hello.pop("instance"), "^[0-9a-f]{16}$")
-        options = {"pingInterval": 1_000, "pingTimeout": 20_000, "maxHttpBufferSize": 1_000_000, "transports": ["polling", "websocket"], "allowUpgrades": True}
+        options = {"pingInterval": 1_000, "pingTimeout": 20_000, "maxHttpBufferSize": 1_000_000, "transports": ["polling", "websocket"], "allowUpgrades": True, "allowEIO3": False}
         self.assertEqual(connection.hello, {"v": [1], "link": None, "received": 0, "name": "w", "parser": "json", "on_crash": "redeliver", "options": options})
         self.assertEqual(connection.socket.request.headers["authorization"], "Bearer secret")
         self.assertEqual((await connection.read("NSP"))["name"], "/")
@@ -355,6 +355,17 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         sid = await self.connected(connection, 100)
         await self.sio.emit("still", to=sid)
         self.assertTrue(self.link.stats()["is_up"])
+
+
+    async def test_a_client_that_names_a_long_namespace_is_refused(self):
+        connection = await self.start(namespaces="*")
+        self.assertEqual((await connection.read("NSP"))["name"], "/")
+        longest, longer = "/" + "x" * 255, "/" + "é" * 128
+        await connection.write(("OPEN", 1, False, handshake("s1")), ("MESSAGE", 1, [f"0{longer},"]), ("MESSAGE", 1, [f"0{longest},"]))
+        self.assertEqual((await connection.read("SEND"))["messages"], [f'4{longer},"Unable to connect"'])
+        self.assertEqual((await connection.read("NSP"))["name"], longest)
+        with self.assertRaisesRegex(ValueError, "longer than 256 bytes"):
+            await self.sio.emit("x", namespace=longer)
 
 
 class Attach(unittest.TestCase):
