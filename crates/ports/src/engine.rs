@@ -43,6 +43,8 @@ pub struct EngineOptions {
     pub cookie: Option<EngineCookie>,
     /// The rules for pages of other origins. `None`: those of the node.
     pub cors: Option<EngineCors>,
+    /// `true` if these are options of a worker. Before the first worker, the rules for pages aren't known.
+    pub is_of_worker: bool,
 }
 
 impl Default for EngineOptions {
@@ -61,6 +63,7 @@ impl Default for EngineOptions {
             serves_client: true,
             cookie: None,
             cors: None,
+            is_of_worker: false,
         }
     }
 }
@@ -211,11 +214,11 @@ impl LinkApps {
         Some(LinkApp(u16::try_from(place).ok()?)).filter(|other| *other != app)
     }
 
-    /// Sets the options of an application. Clients that are connected keep theirs.
+    /// Sets the options of an application's workers. Clients that are connected keep theirs.
     pub fn set(&self, app: LinkApp, options: EngineOptions) {
         let mut apps = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = apps.get_mut(usize::from(app.0)) {
-            *known = Arc::new(options);
+            *known = Arc::new(EngineOptions { is_of_worker: true, ..options });
         }
     }
 }

@@ -71,6 +71,36 @@ fn a_session_begins_with_the_options_of_its_application() {
     assert_eq!((&open["upgrades"], open["pingTimeout"].as_u64()), (&serde_json::json!([]), Some(20_000)));
 }
 
+/// The server has started, and its clients are faster than the workers.
+#[test]
+fn a_client_that_comes_before_the_first_worker_has_the_workers_options() {
+    let stage = Stage::new(1);
+    let mut http = stage.server.http();
+    http.send(request("GET", "/app/?EIO=4&transport=polling", ""));
+    let (session, _) = stage.opened();
+    let cors = EngineCors {
+        origins: EngineOrigins::Reflected,
+        credentials: false,
+        methods: "GET".into(),
+        allowed_headers: None,
+        exposed_headers: None,
+        max_age: None,
+        preflight_status: 204,
+    };
+    // The server can't know whether this page may connect.
+    let page = |method| stage.server.request(method, "/app/?EIO=4&transport=polling", "Origin: http://page.test\r\n");
+    for method in ["GET", "OPTIONS"] {
+        let answer = page(method);
+        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{method}");
+    }
+    assert_eq!(stage.server.metric("origins_refused"), 0);
+    let ping_interval = Some(Duration::from_millis(300));
+    stage.apps.set(APP, EngineOptions { ping_interval, cors: Some(cors), ..default() });
+    stage.entries([LinkEntry::Accept(session, Box::default())]);
+    assert_eq!(open_packet(&http.response())["pingInterval"].as_u64(), Some(300));
+    assert_eq!(page("OPTIONS").status, 204);
+}
+
 #[test]
 fn heartbeats_have_the_times_of_the_application() {
     let (interval, timeout) = (Duration::from_millis(300), Duration::from_millis(200));

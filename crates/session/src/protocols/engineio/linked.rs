@@ -132,7 +132,13 @@ fn describe(cx: &RequestContext<'_>, query: &Query<'_>, sid: &str) -> LinkHandsh
 fn answer(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> Outcome {
     let Some(link) = client.link_mut() else { return refuse(cx, RequestError::UnknownSession, None) };
     match std::mem::replace(&mut link.answer, Answer::Begun) {
-        Answer::Accepted(acceptance) => begin(cx, client, query, *acceptance),
+        Answer::Accepted(acceptance) => {
+            // The application's first worker may have connected while the request waited.
+            if let Some(engine) = cx.engine {
+                link.engine = engine.clone();
+            }
+            begin(cx, client, query, *acceptance)
+        }
         Answer::Refused(refusal) => {
             client.application = ApplicationProtocol::None;
             client.state.ended = true;
