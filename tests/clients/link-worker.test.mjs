@@ -46,7 +46,7 @@ test('a worker presents itself, and its server has the sessions of Stentor', asy
   const { instance, ...hello } = connection.hello;
   assert.match(instance, /^[0-9a-f]{16}$/);
   assert.deepEqual(hello, {
-    v: [1], link: null, received: 0, name: 'w', parser: 'json', recovery: null, on_crash: 'redeliver', asks: false, http: null,
+    v: [1], link: null, received: 0, name: 'w', parser: 'json', recovery: null, on_crash: 'redeliver', asks: false, http: null, errors: false,
     options: {
       path: '/socket.io', serveClient: true, pingInterval: 1_000, pingTimeout: 20_000, upgradeTimeout: 10_000, maxHttpBufferSize: 1e6,
       transports: ['polling', 'websocket'], allowUpgrades: true, httpCompression: { threshold: 1024 }, cors: false, allowEIO3: false,
@@ -164,10 +164,17 @@ test('the part of HELLO that changes is sent as CONFIG', async (t) => {
   const { io, connection } = await worker(t, { settings: { http } });
   assert.deepEqual([connection.hello.asks, connection.hello.http], [false, null]);
   io.engine.use((request, response, next) => next());
-  assert.deepEqual((await connection.read('CONFIG')).config, { asks: true, http: null });
+  assert.deepEqual((await connection.read('CONFIG')).config, { asks: true, http: null, errors: false });
   http.listen(0, '127.0.0.1');
   const { config } = await connection.read('CONFIG');
-  assert.deepEqual(config, { asks: true, http: http.address().port });
+  assert.deepEqual(config, { asks: true, http: http.address().port, errors: false });
+  // Requests that Stentor refuses itself are reported from now on.
+  const refused = once(io.engine, 'connection_error');
+  assert.equal((await connection.read('CONFIG')).config.errors, true);
+  connection.write(['CONN_ERROR', { code: 1, message: 'Session ID unknown', context: { sid: 'x' }, req: handshake('', { url: '/a?sid=x' }) }]);
+  const [{ req, ...error }] = await refused;
+  assert.deepEqual(error, { code: 1, message: 'Session ID unknown', context: { sid: 'x' } });
+  assert.deepEqual([req.url, req.method], ['/a?sid=x', 'GET']);
   // `io.close()` closes the HTTP server, as it does without Stentor.
   const closed = once(http, 'close');
   io.close();

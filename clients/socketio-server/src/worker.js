@@ -71,7 +71,7 @@ export class Worker {
   // Settings.
 
   get #config() {
-    return { asks: this.engine.asks, http: this.#settings.http() };
+    return { asks: this.engine.asks, http: this.#settings.http(), errors: this.engine.listenerCount('connection_error') > 0 };
   }
 
   #hello() {

@@ -332,6 +332,15 @@ impl Application {
         self.settle(now);
     }
 
+    /// Reports a refused request to a worker that listens to them.
+    pub fn report_error(&mut self, error: Json, now: Instant) {
+        let takes = |worker: &Worker| worker.link.takes_errors() && worker.link.has_room_for_answers();
+        let found = self.workers.iter().find(|(_, worker)| takes(worker)).map(|(number, _)| *number);
+        if let Some(link) = found {
+            self.write_to_link(link, &ServerEntry::ConnError { error }, now);
+        }
+    }
+
     /// Ends links and sessions whose time is over.
     pub fn handle_timeout(&mut self, now: Instant) {
         let numbers: Vec<u32> = self.workers.keys().copied().collect();

@@ -359,7 +359,7 @@ entries! {
         }
         /// Settings of HELLO that have changed.
         19 "CONFIG" Config {
-            /// `{asks, http}`.
+            /// `{asks, http, errors}`.
             config: Json,
         }
         /// Gives a socket of a session back, or, with [`Namespace::END`] and without data, the session.
@@ -502,7 +502,7 @@ entries! {
             /// The session.
             handle: Handle,
         }
-        /// A client's request was refused before any worker was asked.
+        /// A client's request was refused before any worker was asked. Only for a worker whose HELLO or CONFIG has `errors`.
         82 "CONN_ERROR" ConnError {
             /// `{code, message, context, req}`.
             error: Json,

@@ -36,6 +36,9 @@ pub struct Hello {
     /// Port of the worker's own HTTP server. `None`: there is none, or it doesn't listen yet.
     #[serde(default)]
     pub http: Option<u16>,
+    /// `true`: the application listens to requests that Stentor refuses.
+    #[serde(default)]
+    pub errors: bool,
     /// Policy for messages that the worker hasn't acknowledged when it crashes. `None`: the server's configuration has it.
     #[serde(default)]
     pub on_crash: Option<OnCrash>,

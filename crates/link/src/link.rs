@@ -122,6 +122,8 @@ struct Config {
     asks: bool,
     #[serde(default)]
     http: Option<u16>,
+    #[serde(default)]
+    errors: bool,
 }
 
 #[derive(Deserialize)]
@@ -201,6 +203,11 @@ impl Link {
     /// Port of the worker's own HTTP server. `None`: there is none.
     pub fn http(&self) -> Option<u16> {
         self.hello.http
+    }
+
+    /// `true` if the worker takes sessions and reports of refused requests.
+    pub fn takes_errors(&self) -> bool {
+        self.hello.errors && self.takes_sessions()
     }
 
     /// How clients' packets are encoded.
@@ -391,7 +398,8 @@ impl Link {
             WorkerEntry::Config { config } => {
                 let config: Config =
                     serde_json::from_str(config.as_str()).map_err(|_| LinkError::Field("CONFIG"))?;
-                (self.hello.asks, self.hello.http) = (config.asks, config.http);
+                let Config { asks, http, errors } = config;
+                (self.hello.asks, self.hello.http, self.hello.errors) = (asks, http, errors);
             }
             WorkerEntry::Bye { bye } => {
                 let bye: Bye = serde_json::from_str(bye.as_str()).map_err(|_| LinkError::Field("BYE"))?;

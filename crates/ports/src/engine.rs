@@ -5,6 +5,7 @@
 use crate::{ClientConnection, LinkApp};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -191,17 +192,35 @@ impl EngineCors {
 
 /// The options of all applications, in the order of [`LinkApp`].
 #[derive(Debug)]
-pub struct LinkApps(RwLock<Vec<Arc<EngineOptions>>>);
+pub struct LinkApps {
+    options: RwLock<Vec<Arc<EngineOptions>>>,
+    /// `true` if a worker of the application listens to refused requests.
+    want_refused: Box<[AtomicBool]>,
+}
 
 impl LinkApps {
     /// Applications whose clients have these options until their workers have others.
     pub fn new(options: impl IntoIterator<Item = EngineOptions>) -> Self {
-        Self(RwLock::new(options.into_iter().map(Arc::new).collect()))
+        let options: Vec<_> = options.into_iter().map(Arc::new).collect();
+        let want_refused = options.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { options: RwLock::new(options), want_refused }
+    }
+
+    /// `true` if requests of an application's clients that Stentor refuses itself are reported.
+    pub fn wants_refused(&self, app: LinkApp) -> bool {
+        self.want_refused.get(usize::from(app.0)).is_some_and(|wants| wants.load(Ordering::Relaxed))
+    }
+
+    /// Sets [`Self::wants_refused`].
+    pub fn set_wants_refused(&self, app: LinkApp, wants: bool) {
+        if let Some(own) = self.want_refused.get(usize::from(app.0)) {
+            own.store(wants, Ordering::Relaxed);
+        }
     }
 
     /// The application of a request's path, with its options. The longest path wins.
     pub fn find(&self, path: &str) -> Option<(LinkApp, Arc<EngineOptions>)> {
-        let apps = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let apps = self.options.read().unwrap_or_else(PoisonError::into_inner);
         let found = apps.iter().enumerate().filter(|(_, options)| options.is_at(path));
         let (place, options) = found.max_by_key(|(_, options)| options.path.len())?;
         Some((LinkApp(u16::try_from(place).ok()?), options.clone()))
@@ -209,14 +228,14 @@ impl LinkApps {
 
     /// The application, other than `app`, whose clients have this path.
     pub fn other_at(&self, path: &str, app: LinkApp) -> Option<LinkApp> {
-        let apps = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let apps = self.options.read().unwrap_or_else(PoisonError::into_inner);
         let place = apps.iter().position(|options| *options.path == *path)?;
         Some(LinkApp(u16::try_from(place).ok()?)).filter(|other| *other != app)
     }
 
     /// Sets the options of an application's workers. Clients that are connected keep theirs.
     pub fn set(&self, app: LinkApp, options: EngineOptions) {
-        let mut apps = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut apps = self.options.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = apps.get_mut(usize::from(app.0)) {
             *known = Arc::new(EngineOptions { is_of_worker: true, ..options });
         }

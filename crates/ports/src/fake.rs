@@ -4,9 +4,9 @@
 use crate::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, Commands, Concerned, Denial, Done, Drain,
     FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkApp, LinkEntry, LinkInbox,
-    LinkReport, LinkSelected, LinkSession, LinkSink, MemberList, MembersQuery, Metric, MetricSource,
-    MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate,
-    RoomsQuery, SocketName, SocketRequest, Target, Ticket,
+    LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink, MemberList, MembersQuery, Metric,
+    MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck,
+    RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -210,6 +210,7 @@ impl MetricSource for Node {
 pub enum LinkCall {
     Report(LinkSession, LinkReport),
     ReportSelected(LinkSelected),
+    ReportRefused(LinkRefused),
     Space,
 }
 
@@ -249,6 +250,10 @@ impl LinkSink for Link {
 
     fn report_selected(&self, selected: LinkSelected) {
         self.record(LinkCall::ReportSelected(selected));
+    }
+
+    fn report_refused(&self, refused: LinkRefused) {
+        self.record(LinkCall::ReportRefused(refused));
     }
 
     fn space(&self) {

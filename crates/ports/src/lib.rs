@@ -61,7 +61,7 @@ pub use lifecycle::{Drain, Lifecycle, MetricSource};
 pub use link::{
     LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry,
     LinkHandshake, LinkHeaders, LinkInbox, LinkMessage, LinkMessages, LinkParser, LinkQueued, LinkRefusal,
-    LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSink, LinkSocket, content_bytes,
+    LinkRefused, LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSink, LinkSocket, content_bytes,
 };
 pub use lists::{
     LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails, SessionInfo,

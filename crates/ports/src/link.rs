@@ -48,7 +48,7 @@
 //! * A full inbox of a core refuses the whole call. The link keeps its entries, reads no further frames of that link, and tries again after
 //!   [`LinkSink::space`].
 //!
-//! Deliberately absent: watched packets (WATCH) and refused requests (CONN_ERROR).
+//! Deliberately absent: watched packets (WATCH).
 
 use crate::Busy;
 use bytes::Bytes;
@@ -268,6 +268,21 @@ pub enum LinkReport {
     Described(LinkDescription),
 }
 
+/// A request of an application's client that Stentor has refused itself, for the listeners of its workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkRefused {
+    /// The application.
+    pub app: LinkApp,
+    /// The code of Engine.IO: 0 to 5.
+    pub code: u8,
+    /// The message of the code.
+    pub message: &'static str,
+    /// Name and value of a detail, such as `sid` and the unknown id.
+    pub context: (&'static str, Box<str>),
+    /// The request. `sid` and `transport` are empty, and `protocol` is 0.
+    pub request: Box<LinkHandshake>,
+}
+
 /// The sockets of a core that a [`LinkEntry::Select`] has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSelected {
@@ -294,6 +309,10 @@ pub trait LinkSink: fmt::Debug + Send + Sync {
     /// Reports the sockets of one core that a `Select` has changed: their worker's mirror is updated (MEMBERS), or their worker
     /// disconnects them (KICK). Called only if there are any.
     fn report_selected(&self, selected: LinkSelected);
+
+    /// Reports a refused request. Called only while [`LinkApps::wants_refused`](crate::LinkApps::wants_refused). Dropped if the link's
+    /// inbox is full.
+    fn report_refused(&self, refused: LinkRefused);
 
     /// Reports that an inbox of a core has space again.
     fn space(&self);

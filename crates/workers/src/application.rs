@@ -1,6 +1,7 @@
 //! The applications with their sessions, and the instructions for the cores that follow from their workers' entries.
 
 use crate::engine::{self, Allowed};
+mod refused;
 mod relay;
 
 use crate::headers;
@@ -9,6 +10,7 @@ use crate::known::{Known, Sessions, can_be_kept};
 use crate::options::AppOptions;
 use crate::outbox::Outbox;
 use crate::recovery::{Evicted, Persisted, Recovered, Recovery, RecoveryStats, detach};
+use crate::refused::Reports;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +42,8 @@ pub(crate) struct Applications {
     recoveries: Vec<Recovery>,
     outbox: Outbox,
     inbox: Arc<dyn LinkInbox>,
+    /// Reports of refused requests of each application.
+    reports: Vec<Reports>,
     /// Number of links that have ended, of each application and in the order of [`ENDS`].
     ends: Vec<[u64; ENDS.len()]>,
 }
@@ -84,6 +88,7 @@ impl Applications {
             recoveries: options.iter().map(|options| Recovery::new(options.recovery)).collect(),
             outbox: Outbox::default(),
             inbox,
+            reports: vec![Reports::default(); options.len()],
             ends: vec![[0; ENDS.len()]; options.len()],
         }
     }
@@ -252,6 +257,7 @@ impl Applications {
                 self.act(app, now);
             }
             Call::Selected(selected) => self.handle_selected(&selected, now),
+            Call::Refused(refused) => self.handle_refused(&refused, now),
         }
     }
 

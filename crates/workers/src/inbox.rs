@@ -4,13 +4,14 @@
 
 use crate::connection::Io;
 use crate::known::handshake_bytes;
+use crate::refused::REPORTS_MAX;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use stentor_ports::{Charge, Class, Ledger, LinkReport, LinkSelected, LinkSession, LinkSink};
+use stentor_ports::{Charge, Class, Ledger, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink};
 
 /// Above this number of bytes, the inbox refuses requests and messages of clients.
 const BYTES_MAX: usize = 8 << 20;
@@ -20,6 +21,7 @@ const BYTES_MAX: usize = 8 << 20;
 pub(crate) enum Call {
     Report(LinkSession, LinkReport),
     Selected(LinkSelected),
+    Refused(LinkRefused),
 }
 
 /// A connection of a worker that hasn't sent HELLO.
@@ -66,6 +68,8 @@ pub(crate) struct Calls {
     /// `true` if a call was refused: its core waits for [`stentor_ports::LinkInbox::reports_have_space`].
     pub(crate) has_refused: bool,
     bytes: usize,
+    /// Number of reports of refused requests.
+    refused: u32,
     waker: Option<Waker>,
 }
 
@@ -94,6 +98,7 @@ fn bytes_of(call: &Call) -> usize {
             }
             Call::Report(..) => 0,
             Call::Selected(selected) => size_of_val(&*selected.sessions),
+            Call::Refused(refused) => handshake_bytes(&refused.request) + refused.context.1.len(),
         }
 }
 
@@ -170,6 +175,16 @@ impl LinkSink for Inbox {
 
     fn report_selected(&self, selected: LinkSelected) {
         self.push(Call::Selected(selected));
+    }
+
+    fn report_refused(&self, refused: LinkRefused) {
+        let mut calls = self.lock();
+        calls.refused += 1;
+        let is_dropped = calls.refused > REPORTS_MAX || calls.bytes > BYTES_MAX;
+        drop(calls);
+        if !is_dropped {
+            self.push(Call::Refused(refused));
+        }
     }
 
     fn space(&self) {

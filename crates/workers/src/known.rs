@@ -158,7 +158,7 @@ impl Known {
     }
 
     /// The handshake for OPEN.
-    pub(crate) fn handshake(&self) -> Json {
+    fn handshake(&self) -> Json {
         json(format!(r#"{},"transport":"{}"}}"#, self.handshake, self.transport))
     }
 
@@ -202,6 +202,11 @@ impl Known {
     fn bytes(&self) -> usize {
         ENTRY_BYTES + self.handshake.len() + self.sockets.iter().map(Socket::bytes).sum::<usize>()
     }
+}
+
+/// The text of a request without a session.
+pub(crate) fn request(handshake: &LinkHandshake) -> Json {
+    Known::new(0, handshake).handshake()
 }
 
 /// Writes a value whose maps have texts as keys.

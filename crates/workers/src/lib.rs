@@ -20,6 +20,7 @@
 //! - `engine`: the options in HELLO.
 //! - `forward`: requests for other paths, for workers' HTTP servers.
 //! - `recovery`: sockets whose clients are disconnected, and the broadcasts that they may have missed.
+//! - `refused`: requests that Stentor refuses itself.
 //! - `headers`: the JSON of ACCEPT and REFUSE.
 //! - `application`: an application's links, and instructions for the cores.
 //! - `outbox`: instructions that wait for the inboxes of cores.
@@ -40,6 +41,7 @@ mod known;
 mod options;
 mod outbox;
 mod recovery;
+mod refused;
 mod service;
 mod view;
 

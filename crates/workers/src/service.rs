@@ -265,6 +265,7 @@ impl Service {
         let connections: usize = self.slots.iter().map(|slot| slot.connection.held_bytes()).sum();
         self.charge.set(connections + self.apps.held_bytes());
         self.view.update(&self.apps);
+        self.apps.update_listeners();
         self.update_targets();
         has_more
     }

@@ -193,7 +193,7 @@ impl Rig {
     }
 }
 
-fn handshake() -> LinkHandshake {
+pub(crate) fn handshake() -> LinkHandshake {
     LinkHandshake {
         sid: "sid".into(),
         protocol: 4,

@@ -7,8 +7,8 @@ use stentor_link::{
     Broadcast, Change, Handle, Messages, Namespace, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry,
 };
 use stentor_ports::{
-    LinkApp, LinkChange, LinkDescription, LinkEntry, LinkMessage, LinkReport, LinkSelect, LinkSelected,
-    LinkSession,
+    LinkApp, LinkChange, LinkDescription, LinkEntry, LinkMessage, LinkRefused, LinkReport, LinkSelect,
+    LinkSelected, LinkSession,
 };
 use tokio::time::timeout;
 
@@ -198,6 +198,45 @@ async fn workers_learn_what_others_have_changed() {
     a.write(&[relay(Namespace(1), 0, r#"{"id":[7]}"#), relay(Namespace(1), 0, "{}")]).await;
     let none = r#"{"k":"none","id":[7]}"#;
     assert_eq!(a.entry().await, relayed(Namespace(1), b_link, none, Messages::new()));
+}
+
+/// A client can cause any number of them.
+#[tokio::test(start_paused = true)]
+async fn some_refused_requests_are_reported_to_a_worker_that_listens() {
+    let rig = Rig::new();
+    let (_deaf, _) = rig.start("a").await;
+    let apps = rig.workers.engines();
+    assert!(!apps.wants_refused(LinkApp(0)));
+    let (mut worker, _) = rig.start_with("b", r#","errors":true"#).await;
+    worker.write_handled(&[]).await;
+    assert!(apps.wants_refused(LinkApp(0)) && !apps.wants_refused(LinkApp(1)));
+    let report = |count: usize| {
+        for _ in 0..count {
+            rig.sink.report_refused(LinkRefused {
+                app: LinkApp(0),
+                code: 5,
+                message: "Unsupported protocol version",
+                context: ("protocol", "2".into()),
+                request: Box::new(crate::rig::handshake()),
+            });
+        }
+    };
+    report(1);
+    let ServerEntry::ConnError { error } = worker.entry().await else { panic!("no CONN_ERROR") };
+    let begin =
+        r#"{"code":5,"context":{"protocol":2},"message":"Unsupported protocol version","req":{"sid":"sid","#;
+    assert!(error.as_str().starts_with(begin), "{error:?}");
+    for _ in 0..2 {
+        report(15);
+        worker.write_handled(&[]).await;
+    }
+    let found = worker.entries_of(Duration::from_secs(1)).await;
+    assert_eq!(found.iter().filter(|name| **name == "CONN_ERROR").count(), 19);
+    report(30);
+    assert_eq!(worker.entries_of(Duration::from_millis(900)).await, ["CONN_ERROR"; 20]);
+    let config = json(r#"{"asks":false,"http":null,"errors":false}"#);
+    worker.write_handled(&[WorkerEntry::Config { config }]).await;
+    assert!(!apps.wants_refused(LinkApp(0)));
 }
 
 /// Its sockets are in no worker, and its client mustn't connect again by itself.

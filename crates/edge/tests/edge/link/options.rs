@@ -4,9 +4,10 @@ use super::{APP, PATH, Stage, unit};
 use crate::harness::io::{packets, post};
 use crate::harness::{Packet, Response, UPGRADE, Way, now, request};
 use std::time::Duration;
+use stentor_ports::fake::LinkCall;
 use stentor_ports::{
     EngineCookie, EngineCors, EngineOptions, EngineOrigins, LinkAcceptance, LinkCloseReason, LinkEntry,
-    LinkReport,
+    LinkRefused, LinkReport,
 };
 use stentor_wire::engineio::Version;
 
@@ -88,7 +89,9 @@ fn a_client_that_comes_before_the_first_worker_has_the_workers_options() {
         preflight_status: 204,
     };
     // The server can't know whether this page may connect.
-    let page = |method| stage.server.request(method, "/app/?EIO=4&transport=polling", "Origin: http://page.test\r\n");
+    let page = |method| {
+        stage.server.request(method, "/app/?EIO=4&transport=polling", "Origin: http://page.test\r\n")
+    };
     for method in ["GET", "OPTIONS"] {
         let answer = page(method);
         assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{method}");
@@ -158,6 +161,43 @@ fn the_path_of_an_application_changes_with_its_workers() {
     for path in ["/other", "/other/", "/other/default/"] {
         assert_eq!(stage.begin(&format!("{path}?EIO=4&transport=polling"), "").status, 200);
     }
+}
+
+#[test]
+fn refused_requests_are_reported_to_workers_that_listen() {
+    let stage = with(default());
+    let refused = || {
+        let mut calls = stage.calls.borrow_mut();
+        calls.extend(stage.link.take());
+        calls
+            .drain(..)
+            .filter_map(|call| match call {
+                LinkCall::ReportRefused(refused) => Some(refused),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(stage.error("/app/?EIO=4&transport=none", "").0, 400);
+    assert_eq!(refused(), []);
+    stage.apps.set_wants_refused(APP, true);
+    let check = |method: &str, query: &str, expect: (u8, &str, &str, &str)| {
+        assert_eq!(stage.server.request(method, &format!("/app/?{query}"), "X-A: b\r\n").status, 400);
+        let all = refused();
+        let [LinkRefused { code, message, context: (name, value), request, .. }] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!((*code, *message, *name, &**value), expect);
+        assert_eq!((&*request.method, &*request.url), (method, &*format!("/app/?{query}")));
+        assert!(request.headers.contains(&("X-A".into(), "b".into())));
+    };
+    check("GET", "EIO=4&transport=none", (0, "Transport unknown", "transport", "none"));
+    check("GET", "EIO=4&transport=polling&sid=x", (1, "Session ID unknown", "sid", "x"));
+    check("PUT", "EIO=4&transport=polling", (2, "Bad handshake method", "method", "PUT"));
+    check("GET", "EIO=4&transport=websocket", (3, "Bad request", "name", "TRANSPORT_HANDSHAKE_ERROR"));
+    check("GET", "EIO=7&transport=polling", (5, "Unsupported protocol version", "protocol", "7"));
+    // The server's own clients are none of the application's.
+    assert_eq!(stage.server.get("/socket.io/?EIO=4&transport=none").status, 400);
+    assert_eq!(refused(), []);
 }
 
 #[test]

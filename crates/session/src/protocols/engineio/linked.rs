@@ -3,6 +3,7 @@
 //! The client exists from its request on, so that messages that follow the acceptance at once find it. Its id is unknown to everybody
 //! else until the response.
 
+use super::described::describe;
 use super::responses::{Clients, Outcome, cors_of, new_poll, refuse, refuse_denied};
 use super::{ApplicationProtocol, Client, Endpoint, payload};
 use crate::app::{Connect, Envelope};
@@ -12,7 +13,7 @@ use crate::identity::{End, Owner, Service, Sid};
 use crate::model::Disconnect;
 use crate::ports::{
     Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkDescription, LinkHandshake, LinkHeaders,
-    LinkMessages, LinkQueued, LinkRefusal, LinkReport,
+    LinkMessages, LinkRefusal, LinkReport,
 };
 use crate::protocols::client::{ActiveTransport, Client as _};
 use crate::protocols::clients::Clients as AllClients;
@@ -23,7 +24,6 @@ use crate::protocols::request::{RequestContext, ResponseOptions, Suspended};
 use crate::protocols::token::subprotocols;
 use std::sync::Arc;
 use stentor_wire::engineio::{Open, PacketKind, Request as Query, RequestError, Transport, Version};
-use stentor_wire::http1::{self, Version as HttpVersion};
 use stentor_wire::ws::handshake;
 
 /// The name of the clients' protocol.
@@ -65,7 +65,12 @@ fn open(
         return unavailable;
     }
     let Some(engine) = cx.engine.cloned() else { return refuse(cx, RequestError::BadRequest, None) };
-    let request = describe(cx, &query, &sid.to_string());
+    let request = LinkHandshake {
+        sid: sid.to_string().into(),
+        protocol: if query.version == Version::V4 { 4 } else { 3 },
+        transport: query.transport.name(),
+        ..describe(cx)
+    };
     let queued = request.queued.clone();
     let Some(session) = cx.ex.link.as_mut().map(|link| link.draw()) else {
         return cx.unavailable("1", &[], "there is no application link");
@@ -98,34 +103,6 @@ fn open(
             None => cx.unavailable("1", &[], "the session has ended"),
         }
     }))
-}
-
-/// The request, for the worker.
-fn describe(cx: &RequestContext<'_>, query: &Query<'_>, sid: &str) -> LinkHandshake {
-    let request = cx.request;
-    // Node decodes headers as Latin-1.
-    let latin_1 =
-        |value: &[u8]| -> Box<str> { value.iter().map(|byte| char::from(*byte)).collect::<String>().into() };
-    let pairs = http1::query_pairs(request.query());
-    let (proxy, has_user) = (&cx.ex.options().tokens.proxy, cx.checked_user().is_some());
-    let is_shown = |name: &str| proxy.as_ref().is_none_or(|proxy| proxy.shows(name, has_user));
-    let headers = request.headers().iter().filter(|(name, _)| is_shown(name));
-    LinkHandshake {
-        sid: sid.into(),
-        protocol: if query.version == Version::V4 { 4 } else { 3 },
-        transport: query.transport.name(),
-        method: request.method().into(),
-        url: request.target().into(),
-        http_version: if request.version() == HttpVersion::Http11 { "1.1" } else { "1.0" },
-        headers: headers.map(|(name, value)| (name.into(), latin_1(value))).collect(),
-        query: pairs.map(|(name, value)| (name.into(), value.into())).collect(),
-        address: cx.client.ip.to_string().into(),
-        port: cx.port,
-        local_address: Box::default(),
-        local_port: 0,
-        encrypted: cx.client.is_secure,
-        queued: LinkQueued::default(),
-    }
 }
 
 /// Answers a request as the worker has decided.

@@ -14,6 +14,7 @@
 //! client, and so does an aborted poll.
 
 mod client;
+mod described;
 mod heartbeat;
 mod linked;
 mod packets;

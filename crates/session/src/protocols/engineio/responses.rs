@@ -1,5 +1,6 @@
 //! Responses that several requests have in common.
 
+use super::described::report_refused;
 use super::{Client, Poll};
 use crate::ports::Denial;
 use crate::protocols::clients::ClientTable;
@@ -14,6 +15,7 @@ pub(super) type Clients = ClientTable<Client>;
 
 pub(super) fn refuse(cx: &mut RequestContext<'_>, error: RequestError, message: Option<&str>) -> Outcome {
     cx.count_error();
+    report_refused(cx, error, message);
     let mut body = Vec::with_capacity(64);
     error.write_body(&mut body, message);
     if cx.is_upgrade() {
@@ -25,6 +27,7 @@ pub(super) fn refuse(cx: &mut RequestContext<'_>, error: RequestError, message: 
 /// Refuses a client with the error body that Engine.IO's own servers send.
 pub(super) fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
     cx.count_error();
+    report_refused(cx, RequestError::Forbidden, Some(&denial.message));
     let mut body = Vec::with_capacity(64);
     RequestError::Forbidden.write_body(&mut body, Some(&denial.message));
     if cx.is_upgrade() {

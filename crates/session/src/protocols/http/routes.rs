@@ -393,7 +393,9 @@ fn refuse(cx: &mut RequestContext<'_>, target: &Route) -> Option<Outcome> {
     let cors = cx.engine.and_then(|engine| engine.cors.as_ref());
     let is_of_app = cors.zip(page).is_some_and(|(cors, page)| cors.allows(page));
     if target.connects() && !is_of_app && !options.origins.allow(page, cx.authority, cx.client.is_secure) {
-        if matches!(target, Route::Engine(Endpoint::Link(_))) && cx.engine.is_some_and(|app| !app.is_of_worker) {
+        if matches!(target, Route::Engine(Endpoint::Link(_)))
+            && cx.engine.is_some_and(|app| !app.is_of_worker)
+        {
             return Some(cx.unavailable("1", &[], "no worker of the application has connected yet"));
         }
         return Some(refuse_origin(cx));
