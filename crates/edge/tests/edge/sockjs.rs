@@ -228,6 +228,26 @@ fn feeds_by_their_key() {
 }
 
 #[test]
+fn a_stomp_client_receives_an_error_in_its_own_protocol() {
+    let server = Server::start(1, |_| {});
+    for command in ["CONNECT\\n", "STOMP\\r\\n"] {
+        let mut ws = server.ws("/sockjs/0/s/websocket");
+        assert_eq!(ws.next_text(), "o");
+        assert!(ws.next_text().contains("welcome"));
+        ws.send_text(&format!("[\"{command}accept-version:1.2\\n\\n\\u0000\"]"));
+        let answer = ws.next_text();
+        let begin = r#"a["\n\n\u0000ERROR\nmessage:this server speaks stentor.v1, not STOMP\n"#;
+        assert!(answer.starts_with(begin) && answer.ends_with("\\u0000\"]"), "{answer}");
+        assert_eq!(ws.next_text(), r#"c[4401,"the request was malformed"]"#);
+        assert_eq!(ws.expect_close().0, 4401);
+    }
+    let mut ws = server.ws("/sockjs/0/s/websocket");
+    assert_eq!((ws.next_text(), ws.next_text().contains("welcome")), ("o".into(), true));
+    ws.send_text(r#"["CONNECT"]"#);
+    assert!(ws.next_text().contains("bad_json"));
+}
+
+#[test]
 fn sessions_without_requests_end() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.app = App::Chat);

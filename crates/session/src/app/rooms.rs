@@ -29,6 +29,17 @@ use stentor_hub::{
 /// The event with which Socket.IO clients present a newer token.
 const AUTH_EVENT: &str = "stentor:auth";
 
+/// The answer to a client that speaks STOMP (STOMP 1.2, "ERROR"). Clients of STOMP take the `welcome` for the beginning of a frame, which
+/// the line breaks and the NUL end.
+const STOMP_ERROR: &str = "\n\n\0ERROR\nmessage:this server speaks stentor.v1, not STOMP\ncontent-type:text/plain\n\n\
+     Stentor has no STOMP broker. Use @stentor/client, or send the JSON messages of docs/protocol.md.\0";
+
+/// Returns `true` for the first frame of a STOMP client.
+fn is_stomp(text: &str) -> bool {
+    let command = text.split_once('\n').map(|(command, _)| command.trim_end_matches('\r'));
+    matches!(command, Some("CONNECT" | "STOMP"))
+}
+
 /// The application behind `stentor.v1`.
 #[derive(Debug)]
 pub struct RoomsApp {
@@ -362,6 +373,10 @@ impl Application for RoomsApp {
     }
 
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
+        if message.text().is_some_and(is_stomp) && ctx.envelope() != Envelope::Raw {
+            ctx.send(session, Message::Text(STOMP_ERROR));
+            return ctx.close(session, Disconnect::BadRequest);
+        }
         let (id, parsed) = match message {
             // A message must be an object. Serde would accept a list as well.
             Message::Text(text) if !text.trim_ascii_start().starts_with('{') => {
