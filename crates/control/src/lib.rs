@@ -53,7 +53,7 @@ mod upstream_log;
 mod view;
 
 pub use admin::{api as admin_api, openapi};
-pub use auth::{Auth, AuthOptions, IssuerOptions, check_jwks_url};
+pub use auth::{Auth, AuthOptions, IssuerOptions, check_jwks_url, reach_issuer};
 pub use client::{AdminClient, ClientError, FetchReport, ReloadReport, Target};
 pub use control::{AdminListener, Control, ControlHandle, Options, Prepared};
 pub use error::Error;
@@ -70,4 +70,4 @@ pub use route::{Route, RouteError};
 pub use sample::sample_metrics;
 pub use secrets::{Reference, Secrets, UrlText, literal, references};
 pub use signals::Signals;
-pub use upstream::{Probe, probe};
+pub use upstream::{Probe, check_client_certificate, check_trusted_certificates, probe};

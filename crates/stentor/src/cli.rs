@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Publish one message to a room of a running server.
     Publish(PublishArgs),
-    /// Check a configuration file and print its changes from the defaults, or a client's permissions.
+    /// Check a configuration file and print its changes from the defaults, what it needs, or a client's permissions.
     Check(CheckArgs),
     /// Make a token for development, signed with a key of the configuration.
     Token(TokenArgs),
@@ -251,6 +251,13 @@ pub(crate) struct CheckArgs {
     /// environment that the file names. Exits with 1 if there is no document.
     #[arg(long, value_name = "KEY", conflicts_with = "topic")]
     pub(crate) fetch: Option<String>,
+    /// Try each upstream, hook, issuer of tokens, engine and certificate once, all at the same time, and print what came back. Secrets
+    /// come from the environment that the file names. Exits with 1 if an attempt fails.
+    #[arg(long, conflicts_with_all = ["topic", "fetch"])]
+    pub(crate) connect: bool,
+    /// Print the result as JSON, which docs/operate.md describes.
+    #[arg(long, conflicts_with_all = ["topic", "fetch"])]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -386,6 +393,8 @@ mod tests {
         check("stentor check stentor.toml --as {}", Err("<TOPIC>"));
         check("stentor check stentor.toml --fetch scores/1", Ok(()));
         check("stentor check stentor.toml user/42 --fetch scores/1", Err("cannot be used with"));
+        check("stentor check stentor.toml --connect --json", Ok(()));
+        check("stentor check stentor.toml user/42 --json", Err("cannot be used with"));
         check("stentor token --config a --sub 42 --ttl 15min --claim a=b --claim c={}", Ok(()));
         check("stentor token --config a", Err("--sub <SUB>"));
         check("stentor token --config a --sub 42 --ttl 15", Err("expected a duration"));

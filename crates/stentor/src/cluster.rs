@@ -5,6 +5,7 @@ mod thread;
 use crate::config::options::{BridgeOptions, ClusterOptions};
 use anyhow::Context;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stentor_cluster::bridge::{self, BridgedCommands, Bridges, Connections};
@@ -85,6 +86,39 @@ pub(crate) async fn connect(
         Some(connected.context(what)?)
     };
     Ok(Some(Joining { cluster, bridges, thread }))
+}
+
+/// An attempt to connect once: its kind, its name, and the description of what came back.
+pub(crate) type Attempt =
+    (&'static str, String, Pin<Box<dyn Future<Output = Result<String, String>> + Send>>);
+
+/// Returns attempts to connect to the engine and to Socket.IO's servers, which don't wait until these can be reached.
+pub(crate) fn attempts(mut options: ClusterOptions, edge: &stentor_edge::Options) -> Vec<Attempt> {
+    let limits = Limits::within(edge.limits.memory_bytes_max);
+    let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));
+    let mut attempts: Vec<Attempt> = Vec::new();
+    for shared in bridges(&mut options, limits) {
+        let (name, ledger) = (shared.address.to_string(), ledger.clone());
+        let shared = bridge::Options { wait: false, ..shared };
+        let attempt = async move {
+            let bridges = Bridges::new(&[shared], None, &ledger).map_err(|error| error.to_string())?;
+            bridges.connect().await.map(|_| "it answers".into()).map_err(|error| error.to_string())
+        };
+        attempts.push(("Socket.IO servers", name, Box::pin(attempt)));
+    }
+    let identity = identity(&options);
+    let ClusterOptions { engine, prefix, ca_file, credentials_file, .. } = options;
+    if let Some(address) = engine {
+        let options =
+            ConnectOptions { prefix, wait: false, ca_file, credentials_file, identity, limits, ledger };
+        let name = address.to_string();
+        let attempt = async move {
+            let connected = connect_engine(NodeId::draw(), &address, options).await;
+            connected.map(|_| "it answers".into()).map_err(|error| error.to_string())
+        };
+        attempts.push(("engine", name, Box::pin(attempt)));
+    }
+    attempts
 }
 
 /// Returns the certificate that identifies the node in TLS. `None` if the configuration names no files.

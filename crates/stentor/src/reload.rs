@@ -14,7 +14,7 @@
 //! **Invariants.** Reloads run one after another. [`Reloader::running`] returns the applied configuration.
 
 use crate::config::options::Options;
-use crate::config::{Changes, Config, Problems};
+use crate::config::{Changes, Config, Finding, Problems};
 use crate::logging::LevelHandle;
 use crate::machine;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use stentor_ports::{Commands, Done, IdentityFilter, Recheck, RecheckAction};
 use tokio::sync::oneshot;
 
 /// Reads the configuration again. Returns it with its warnings.
-pub(crate) type Load = Box<dyn Fn() -> Result<(Config, Vec<String>), Problems> + Send + Sync>;
+pub(crate) type Load = Box<dyn Fn() -> Result<(Config, Vec<Finding>), Problems> + Send + Sync>;
 
 /// Reloads the configuration (see the module's documentation).
 pub(crate) struct Reloader {
@@ -123,7 +123,7 @@ impl Reloader {
         let changes = config.apply(&self.running());
         let prepared = Self::prepare(parts, config).map_err(|error| format!("{error:#}"))?;
         self.commit(parts, prepared, &changes).await.map_err(|error| format!("{error:#}"))?;
-        Ok(Report { changes, warnings })
+        Ok(Report { changes, warnings: warnings.iter().map(ToString::to_string).collect() })
     }
 
     /// Checks the new options of all parts, and opens and reads the files that they name.

@@ -66,7 +66,7 @@ pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
 }
 
 /// Runs `work` on the control plane's runtime. When `work` has ended, doesn't wait for other tasks.
-pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
         .thread_name("control")
@@ -266,7 +266,7 @@ mod tests {
         let (left, leaves) = mpsc::channel();
         std::thread::spawn(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                block_on(async {
+                block_on::<()>(async {
                     tokio::task::spawn_blocking(move || {
                         let _ = begun.send(());
                         until.recv()

@@ -77,6 +77,17 @@ pub(super) fn key_client(ca_file: Option<&Path>, secure: bool) -> Result<HttpCli
     Ok(client(tls, FETCH_TIMEOUT, 1, FETCH_TIMEOUT))
 }
 
+/// Fetches the keys at a URL once. Returns the number of usable keys, and of skipped ones.
+///
+/// # Errors
+/// The reason why there are no keys.
+pub async fn reach_issuer(url: &str, ca_file: Option<&Path>) -> Result<(usize, usize), String> {
+    let url = parse_url(url)?;
+    let client = key_client(ca_file, url.scheme_str() == Some("https")).map_err(|error| error.to_string())?;
+    let set = fetch(&client, &url).await.map_err(|error| error.to_string())?;
+    Ok((set.keys.len(), set.skipped))
+}
+
 /// Fetches the keys at `url`.
 pub(super) async fn fetch(client: &HttpClient<Empty<Bytes>>, url: &Uri) -> Result<KeySet, FetchError> {
     tokio::time::timeout(FETCH_TIMEOUT, request(client, url)).await.map_err(|_| FetchError::Timeout)?

@@ -17,6 +17,7 @@ mod options;
 mod schedule;
 mod shared;
 
+pub use fetch::reach_issuer;
 pub use options::{AuthOptions, IssuerOptions};
 pub(crate) use shared::NAME_BYTES_MAX;
 

@@ -12,6 +12,7 @@
 //! - `ports`: the data plane's questions.
 //! - `notices`: notices of events. `delivery`: schedules their requests; `resync`: the list of occupied
 //!   topics after a gap; both sans-I/O.
+//! - `reach`: a request without questions, for `stentor check`.
 //! - `run`: the task of a hook, which sends its requests and delivers its answers.
 //!
 //! Hooks never block a core: a question is written to a bounded queue, or refused. A failing hook affects
@@ -31,6 +32,7 @@ mod options;
 mod pattern;
 mod ports;
 mod question;
+mod reach;
 mod resync;
 mod run;
 mod signature;
@@ -173,7 +175,9 @@ impl Hooks {
     pub fn new(node: &str, options: &[HookOptions], ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
         let metrics = Metrics::default();
         let hook = |options: &HookOptions| {
-            options.check().map_err(|(field, text)| options.error(field, text))?;
+            if let Some((field, text)) = options.check().into_iter().next() {
+                return Err(options.error(field, text));
+            }
             let questions = Limits {
                 batch_max: options.batch_max,
                 batch_bytes_max: BATCH_BYTES_MAX,

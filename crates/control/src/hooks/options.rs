@@ -163,26 +163,30 @@ impl Default for HookOptions {
 }
 
 impl HookOptions {
-    /// Checks the URL, and combinations of options that the ranges of values don't cover.
-    ///
-    /// # Errors
-    /// The invalid field, and the reason.
-    pub fn check(&self) -> Result<(), (&'static str, String)> {
-        self.uri().map_err(|text| ("url", text))?;
+    /// Checks the URL, and combinations of options that the ranges of values don't cover. Returns the invalid fields, each with the
+    /// reason.
+    pub fn check(&self) -> Vec<(&'static str, String)> {
+        let mut wrong: Vec<_> = self.uri().err().map(|text| ("url", text)).into_iter().collect();
         if self.on.is_empty() {
-            return Err((
-                "on",
-                "name at least one of connect, subscribe, publish, event, or a notice".to_owned(),
-            ));
+            let text = "name at least one of connect, subscribe, publish, event, or a notice";
+            wrong.push(("on", text.to_owned()));
         }
-        Ok(())
+        wrong
+    }
+
+    /// Returns `true` if the hook handles an event that has no other handler. `None` stands for every namespace.
+    pub fn takes_event(&self, namespace: Option<&str>, name: &str) -> bool {
+        let any_namespace = Self { namespaces: Vec::new(), ..self.clone() };
+        let options = if namespace.is_none() { &any_namespace } else { self };
+        Filter::new(options).takes_event(namespace.unwrap_or("/"), name, false)
     }
 
     /// Returns the parsed URL.
     pub(super) fn uri(&self) -> Result<Uri, String> {
-        let uri: Uri = self.url.parse().map_err(|error| format!("not a URL: {error}"))?;
+        let expected = "expected a URL beginning with http:// or https://";
+        let uri: Uri = self.url.parse().map_err(|error| format!("{expected}: {error}"))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
-            return Err("expected a URL beginning with http:// or https://".to_owned());
+            return Err(expected.to_owned());
         }
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             return Err("credentials don't belong in the URL; use secret to sign requests".to_owned());

@@ -31,6 +31,7 @@ pub use probe::{Probe, probe};
 pub(crate) use probe::{ProbeError, Prober};
 pub(crate) use rotation::Rotating;
 pub(crate) use tls::tls;
+pub use tls::{check_client_certificate, check_trusted_certificates};
 
 use crate::error::Error;
 use crate::options::{Content, ContentCoding, FeedsOptions, Redirects, RequestMethod, UpstreamOptions};

@@ -24,6 +24,10 @@ pub struct Probe {
     pub text: String,
     /// `true` if the fetch returned a document.
     pub has_document: bool,
+    /// The status of the response. `None` without a response.
+    pub status: Option<u16>,
+    /// The URL and the result in one line, without secrets.
+    pub summary: String,
 }
 
 /// Reason why a key isn't fetched.
@@ -90,6 +94,7 @@ async fn probe_upstream(
     let upstream = rotating.current();
     let job = FetchJob { key, upstream: index, kept: None };
     let mut text = format!("feed: {}\n", upstream.name);
+    let url_text = upstream.shown_url(&job.key);
     // Writing to a string can't fail.
     if let Some(url) = upstream.url(&job.key) {
         _ = writeln!(text, "URL: {}", upstream.shown_url(&job.key));
@@ -118,7 +123,9 @@ async fn probe_upstream(
     for (status, target) in &trace.followed {
         _ = writeln!(text, "redirect: {status} to {}", upstream.shown(&target.to_string()));
     }
+    let mut status_code = None;
     if let Some((status, headers)) = trace.response {
+        status_code = Some(status.as_u16());
         _ = writeln!(text, "status: {status}\nresponse headers:");
         for (name, value) in &headers {
             // Cookies aren't shown, because they may be credentials.
@@ -130,9 +137,11 @@ async fn probe_upstream(
         }
     }
     _ = writeln!(text, "time: {took:?}");
-    _ = writeln!(text, "{}", masks.mask(&result(&fetched)));
+    let result = masks.mask(&result(&fetched));
+    _ = writeln!(text, "{result}");
     _ = writeln!(text, "next fetch: {}", next(options, index, &fetched.outcome));
-    Probe { text, has_document: matches!(fetched.outcome, Outcome::Fresh { .. }) }
+    let has_document = matches!(fetched.outcome, Outcome::Fresh { .. });
+    Probe { text, has_document, status: status_code, summary: format!("{url_text}: {result}") }
 }
 
 fn result(fetched: &Fetched) -> String {

@@ -73,6 +73,28 @@ impl<'o> SectionTls<'o> {
     }
 }
 
+/// Checks the certificates to trust: those of a file, or the system's.
+///
+/// # Errors
+/// Returns the mistake, with the name of the file.
+pub fn check_trusted_certificates(ca_file: Option<&Path>) -> Result<(), String> {
+    roots(ca_file).map(|_| ())
+}
+
+/// Checks the files of a client certificate. Returns their mistakes. `true` means that the key is at fault, `false` the certificate.
+pub fn check_client_certificate(certificate: &Path, key: &Path) -> Vec<(bool, String)> {
+    let in_files = [
+        certificates(certificate).err().map(|text| (false, text)),
+        private_key(key).err().map(|text| (true, text)),
+    ];
+    let wrong: Vec<_> = in_files.into_iter().flatten().collect();
+    if !wrong.is_empty() {
+        return wrong;
+    }
+    let builder = builder(RootCertStore::empty()).map_err(|text| (false, text));
+    builder.and_then(|builder| identified(builder, certificate, key)).err().into_iter().collect()
+}
+
 /// Returns the trusted certificates: those of a file, or the system's.
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
@@ -113,14 +135,20 @@ fn identified(
 ) -> Result<ClientConfig, (bool, String)> {
     let chain = certificates(certificate).map_err(|text| (false, text))?;
     let in_key = |why: &dyn Display| (true, in_file(key, why));
-    let text = std::fs::read(key).map_err(|error| in_key(&error))?;
-    let private = PrivateKeyDer::from_pem_slice(without_byte_order_mark(&text))
-        .map_err(|_| in_key(&"it has no PEM private key (one with a password must be decrypted first)"))?;
+    let private = private_key(key).map_err(|text| (true, text))?;
     builder.with_client_auth_cert(chain, private).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             in_key(&format!("it is not the key of the certificate in {}", certificate.display()))
         }
         error => in_key(&error),
+    })
+}
+
+/// Reads the private key of a PEM file.
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let text = std::fs::read(file).map_err(|error| in_file(file, &error))?;
+    PrivateKeyDer::from_pem_slice(without_byte_order_mark(&text)).map_err(|_| {
+        in_file(file, &"it has no PEM private key (one with a password must be decrypted first)")
     })
 }
 

@@ -6,7 +6,7 @@ use super::tickets::{SECRET_BYTES_MIN, Tickets};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{ServerConfig, SignatureAlgorithm, crypto::ring};
 use std::collections::HashMap;
 use std::fmt;
@@ -81,6 +81,16 @@ impl TlsHandle {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = store.tickets.clone();
         Ok((Self { store, config: Arc::new(config) }, warnings))
+    }
+
+    /// Returns all mistakes in the files. [`TlsHandle::load`] returns only the first one.
+    pub fn mistakes(options: &TlsOptions) -> Vec<TlsError> {
+        let of_files = |files: &CertificateFiles| match (chain(files), private_key(files)) {
+            (Ok(_), Ok(_)) => certified_key(files).err().into_iter().collect::<Vec<_>>(),
+            (chain, key) => chain.err().into_iter().chain(key.err()).collect(),
+        };
+        let of_secret = secret(options).err();
+        options.certificates.iter().flat_map(of_files).chain(of_secret).collect()
     }
 
     /// Reads files for [`TlsHandle::commit`].
@@ -246,19 +256,32 @@ fn secret(options: &TlsOptions) -> Result<Option<Vec<u8>>, TlsError> {
     Ok(Some(secret))
 }
 
+/// Reads a certificate with its intermediate certificates.
+fn chain(files: &CertificateFiles) -> Result<(Vec<CertificateDer<'static>>, Facts), TlsError> {
+    let wrong = |reason: &str| TlsError { file: files.certificate.clone(), reason: reason.into() };
+    let chain = CertificateDer::pem_slice_iter(&read(&files.certificate)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| wrong("has a broken PEM certificate"))?;
+    let leaf = chain.first().ok_or_else(|| wrong("has no PEM certificate"))?;
+    let facts = der::facts(leaf).ok_or_else(|| wrong("has a certificate that can't be read"))?;
+    Ok((chain, facts))
+}
+
+/// Reads a private key.
+fn private_key(files: &CertificateFiles) -> Result<Arc<dyn SigningKey>, TlsError> {
+    let wrong = |reason: &str| TlsError { file: files.key.clone(), reason: reason.into() };
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
+        .map_err(|_| wrong("has no PEM private key (one with a password must be decrypted first)"))?;
+    ring::sign::any_supported_type(&key).map_err(|_| {
+        wrong("has a private key of an unsupported kind: use RSA, ECDSA P-256 or P-384, or Ed25519")
+    })
+}
+
 fn certified_key(files: &CertificateFiles) -> Result<(Arc<CertifiedKey>, Facts), TlsError> {
     let in_certificate = |reason: &str| TlsError { file: files.certificate.clone(), reason: reason.into() };
     let in_key = |reason: &str| TlsError { file: files.key.clone(), reason: reason.into() };
-    let chain = CertificateDer::pem_slice_iter(&read(&files.certificate)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| in_certificate("has a broken PEM certificate"))?;
-    let leaf = chain.first().ok_or_else(|| in_certificate("has no PEM certificate"))?;
-    let facts = der::facts(leaf).ok_or_else(|| in_certificate("has a certificate that can't be read"))?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
-        .map_err(|_| in_key("has no PEM private key (one with a password must be decrypted first)"))?;
-    let key = ring::sign::any_supported_type(&key).map_err(|_| {
-        in_key("has a private key of an unsupported kind: use RSA, ECDSA P-256 or P-384, or Ed25519")
-    })?;
+    let (chain, facts) = chain(files)?;
+    let key = private_key(files)?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) => Ok((Arc::new(certified), facts)),

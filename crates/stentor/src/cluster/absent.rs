@@ -3,6 +3,7 @@
 
 use crate::config::options::ClusterOptions;
 use std::convert::Infallible;
+use std::future::Ready;
 use std::sync::Arc;
 use stentor_ports::{
     Broker, ControlPlane, DataPlane, Ledger, LocalNode, NodeTag, NoticeSink, Relay, RevocationList,
@@ -22,6 +23,13 @@ pub(crate) async fn connect(
     _: Option<Arc<dyn RevocationList>>,
 ) -> anyhow::Result<Option<Joining>> {
     Ok(None)
+}
+
+/// An attempt to connect once. Without engines, there are none.
+pub(crate) type Attempt = (&'static str, String, Ready<Result<String, String>>);
+
+pub(crate) fn attempts(_: ClusterOptions, _: &stentor_edge::Options) -> Vec<Attempt> {
+    Vec::new()
 }
 
 pub(crate) fn add_all_metrics(_: &mut DataPlane) -> anyhow::Result<()> {

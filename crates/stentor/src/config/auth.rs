@@ -59,13 +59,17 @@ impl AuthProxy {
 impl Permission {
     /// Returns the rule, or its mistake.
     fn rule(&self) -> Result<Rule, String> {
-        let Self { topics, feeds, rooms, namespace, allow, to } = self;
+        self.rule_with(Actions::parse(&self.allow)?)
+    }
+
+    fn rule_with(&self, allow: Actions) -> Result<Rule, String> {
+        let Self { topics, feeds, rooms, namespace, to, .. } = self;
         let to = match to {
             To::Users => Recipients::Users,
             To::Anyone => Recipients::Anyone,
         };
         let namespace = Some(namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        Rule::new(topics, feeds, rooms, namespace, Actions::parse(allow)?, to)
+        Rule::new(topics, feeds, rooms, namespace, allow, to)
     }
 }
 
@@ -74,7 +78,7 @@ pub(super) fn check(sources: &mut Sources) {
     proxy(sources);
     // A section may be set only by keys in the environment, so their location is used too.
     let head = sources.location("auth", "");
-    let mentioned = sources.locations.iter().find(|((section, _), _)| section == "auth");
+    let mentioned = sources.locations.keys.iter().find(|((section, _), _)| section == "auth");
     let mentioned =
         Some(head).filter(|head| *head != SourceLocation::Default).or(mentioned.map(|(_, at)| at.clone()));
     if let Some(location) = mentioned
@@ -82,9 +86,7 @@ pub(super) fn check(sources: &mut Sources) {
     {
         let text = "[auth] has no [[auth.issuers]], so that no client could connect; add one, or set anonymous = \"allow\"";
         sources.problem(location, text);
-        return;
-    }
-    if !sources.config.permissions.is_empty() && !sources.config.has_auth() {
+    } else if !sources.config.permissions.is_empty() && !sources.config.has_auth() {
         let location = sources.location("permissions[0]", "allow");
         sources.problem(location, "[[permissions]] need [auth]: without it, clients may do everything");
     }
@@ -134,7 +136,7 @@ fn proxy(sources: &mut Sources) {
     }
     if !has_mistake && names[0].is_some() && secret_name.is_none() {
         let text = "[auth.proxy] has no secret_header: each process at an address in from can name any user";
-        sources.warnings.push(text.into());
+        sources.warn(sources.location("auth.proxy", ""), text);
     }
 }
 
@@ -142,7 +144,7 @@ fn issuers(sources: &mut Sources) {
     let mut issuers = std::mem::take(&mut sources.config.issuers);
     let secrets = sources.config.secrets.clone();
     for n in 0..issuers.len() {
-        let location = |key| sources.locations.get(&(format!("auth.issuers[{n}]"), key)).cloned();
+        let location = |key| sources.locations.keys.get(&(format!("auth.issuers[{n}]"), key)).cloned();
         let unset = issuers[n].keys.fill(&secrets);
         let mut wrong: Vec<_> = unset.into_iter().map(|text| ("keys", text)).collect();
         wrong.extend(issuer_mistakes(&issuers[n], &issuers[..n]));
@@ -220,23 +222,35 @@ fn issuer_mistakes(issuer: &Issuer, before: &[Issuer]) -> Vec<(&'static str, Str
 }
 
 fn permissions(sources: &mut Sources) {
-    let rules: Vec<_> = sources.config.permissions.iter().map(Permission::rule).collect();
-    for (n, rule) in rules.iter().enumerate() {
-        let location = sources.location(&format!("permissions[{n}]"), "allow");
-        // A missing required key has already been reported.
-        if let (Err(text), true) = (rule, location != SourceLocation::Default) {
-            sources.problem(location, format!("[[permissions]] number {}: {text}", n + 1));
+    let permissions = sources.config.permissions.clone();
+    for (n, permission) in permissions.iter().enumerate() {
+        let location = |key| sources.location(&format!("permissions[{n}]"), key);
+        let allow = location("allow");
+        let names = ["topics", "feeds", "rooms"].map(location).into_iter();
+        let names =
+            names.filter(|names| *names != SourceLocation::Default).min_by_key(|names| names.to_string());
+        let any = Actions::parse(&["subscribe"]).and_then(|any| permission.rule_with(any));
+        let wrong = [
+            (names.unwrap_or_else(|| allow.clone()), any.map(|_| ())),
+            (allow, Actions::parse(&permission.allow).map(|_| ())),
+        ];
+        for (location, result) in wrong {
+            // A missing required key has already been reported.
+            if let (Err(text), true) = (result, location != SourceLocation::Default) {
+                sources.problem(location, format!("[[permissions]] number {}: {text}", n + 1));
+            }
         }
     }
-    if sources.config.has_auth() && sources.config.permission_rules().is_empty() {
+    if sources.config.has_auth() && permissions.is_empty() && !sources.config.rooms.publish {
         let text = "there are no [[permissions]]: clients may do only what their tokens grant";
-        sources.warnings.push(text.into());
+        sources.warn(SourceLocation::Default, text);
     }
     for (one, other) in ambiguous_patterns(&sources.config.permission_rules()) {
-        sources.warnings.push(format!(
+        let text = format!(
             "[[permissions]]: {one:?} and {other:?} may match the same name: the value of a claim may contain the other's text. \
              Separate the claim by / or :"
-        ));
+        );
+        sources.warn(SourceLocation::Default, text);
     }
 }
 
@@ -255,9 +269,7 @@ fn rooms_publish(sources: &mut Sources) {
         sources.problem(location, text);
         return;
     }
-    let text = format!(
-        "{location}publish in [rooms] is deprecated with [auth]. It means: [[permissions]] rooms = [\"**\"], allow = \
-         [\"publish\"], to = \"anyone\". Write that instead, or narrow it"
-    );
-    sources.warnings.push(text);
+    let text = "publish = true in [rooms] is deprecated with [auth]. It means: [[permissions]] rooms = [\"**\"], allow = [\"publish\"], \
+                to = \"anyone\". Write that instead, or narrow it";
+    sources.warn(location, text);
 }

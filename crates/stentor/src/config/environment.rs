@@ -4,6 +4,7 @@
 //! them. An unknown variable causes only a warning, because orchestrators set variables with this prefix (for
 //! a service `stentor`, Kubernetes sets `STENTOR_PORT` and others).
 
+use super::finding::WrittenKey;
 use super::nearest::nearest;
 use super::setting::Raw;
 use super::{SourceLocation, Sources, sections};
@@ -21,9 +22,9 @@ pub(crate) fn variable(section: &str, key: &str) -> String {
 /// Applies the variables, and records their mistakes.
 pub(super) fn apply(sources: &mut Sources, variables: impl IntoIterator<Item = (String, String)>) {
     let once = sections().into_iter().filter(|info| !info.repeated);
-    let known: Vec<(String, &str, &str)> = once
+    let known: Vec<_> = once
         .flat_map(|info| {
-            info.keys.into_iter().map(move |key| (variable(info.name, key.name), info.name, key.name))
+            info.keys.into_iter().map(move |key| (variable(info.name, key.name), info.name, key))
         })
         .collect();
     let mut variables: Vec<_> = variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
@@ -36,16 +37,17 @@ pub(super) fn apply(sources: &mut Sources, variables: impl IntoIterator<Item = (
             let lower = name.to_lowercase();
             let names: Vec<_> = known.iter().map(|(variable, ..)| variable.to_lowercase()).collect();
             if let Some(near) = nearest(&lower, names.iter().map(String::as_str)) {
-                sources
-                    .warnings
-                    .push(format!("unknown variable {name}; did you mean {}?", near.to_uppercase()));
+                let text = format!("unknown variable {name}; did you mean {}?", near.to_uppercase());
+                sources.warn(SourceLocation::Default, text);
             }
             continue;
         };
         let location = SourceLocation::Variable(name.clone());
-        match sources.config.set(section, key, Raw::Text(&text)) {
+        let written = WrittenKey::new(section, key.name, &text, key.secret);
+        sources.locations.written.insert(location.clone(), written);
+        match sources.config.set(section, key.name, Raw::Text(&text)) {
             Some(Err(error)) => sources.problem(location, error),
-            _ => _ = sources.locations.insert(((*section).into(), key), location),
+            _ => _ = sources.locations.keys.insert(((*section).into(), key.name), location),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The keys and algorithms of an issuer of tokens.
 
-use super::setting::{Raw, Setting, fields};
+use super::setting::{Raw, Setting, all, fields};
 use super::value::Secret;
 use stentor_auth::{Algorithm, Key, KeyError};
 use stentor_control::{Secrets, references};
@@ -148,6 +148,7 @@ impl IssuerKeys {
 
 impl Setting for IssuerKeys {
     const UNIT: &'static str = "list of tables";
+    const SECRET: bool = true;
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let wrong =
@@ -160,7 +161,7 @@ impl Setting for IssuerKeys {
             DeValue::Table(table) => KeySetting::read(table),
             _ => Err(wrong()),
         });
-        keys.collect::<Result<_, _>>().map(Self)
+        all(keys).map(Self)
     }
 
     fn show(&self) -> String {

@@ -4,8 +4,7 @@
 //! [`environment`] read them, [`rules`] checks combinations of keys, [`options`] holds the options that they
 //! set ([`Config::options`]), [`mod@reference`] writes docs/configuration.md.
 //!
-//! All mistakes are reported at once, each with its location. If a file isn't TOML, only that is reported.
-//! This module deliberately doesn't use serde, which stops at the first mistake and can't report the location
+//! All mistakes are reported at once ([`finding`]), each with its location. If a line isn't TOML, the other lines are read. This module deliberately doesn't use serde, which stops at the first mistake and can't report the location
 //! of a value.
 //!
 //! Invariant: in a [`Config`] from [`Sources::load`], every value is within its range.
@@ -13,6 +12,8 @@
 mod auth;
 mod environment;
 mod file;
+mod files;
+mod finding;
 mod keys;
 mod nearest;
 pub(crate) mod options;
@@ -29,7 +30,9 @@ pub(crate) mod value;
 mod tests;
 
 pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
+pub(crate) use self::finding::{Finding, Locations, Problems, Severity, SourceLocation};
 
+use self::finding::WrittenKey;
 use self::options::Options;
 use self::schema::{
     AddressLimits, AdminLimits, AdminTls, Auth, AuthProxy, Bridge, Certificate, Cluster, Deflate, Feed,
@@ -40,11 +43,9 @@ use self::section::{KeyInfo, Section};
 use self::setting::Raw;
 use self::value::EngineUrl;
 use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 use stentor_control::{PushedKeys, Secrets};
-use stentor_edge::TlsHandle;
 
 /// Maximum time for admin requests that are in progress when the data plane has ended.
 const ADMIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -336,6 +337,11 @@ impl Config {
         options
     }
 
+    /// Returns the texts that may refer to environment variables and files, each with its section and key.
+    pub(crate) fn secret_texts(&self) -> Vec<(String, &'static str, &str)> {
+        secrets::texts(self).collect()
+    }
+
     /// Sets a key of a section that can't be repeated. Returns `None` if there is no such key.
     fn set(&mut self, section: &str, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>> {
         self.part(section)?.next().set(key, raw)
@@ -371,66 +377,6 @@ fn rule_options(rule: &Rule) -> stentor_edge::Rule {
     stentor_edge::Rule { broadcast_all, ..options_of(rule).rule }
 }
 
-/// The location of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SourceLocation {
-    /// A line of the file, counted from 1.
-    Line(String, usize),
-    /// The file, at any line.
-    File(String),
-    /// An environment variable.
-    Variable(String),
-    /// The command-line flag of this key.
-    Flag(&'static str),
-    /// The default: the value isn't set anywhere.
-    Default,
-}
-
-impl fmt::Display for SourceLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(file, line) => write!(f, "{file}:{line}: "),
-            Self::File(file) => write!(f, "{file}: "),
-            Self::Variable(name) => write!(f, "{name}: "),
-            Self::Flag(key) => write!(f, "--{key}: "),
-            Self::Default => Ok(()),
-        }
-    }
-}
-
-/// A mistake in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    /// Location of the mistake.
-    pub(crate) location: SourceLocation,
-    /// The mistake, and the correction if it is known.
-    pub(crate) text: String,
-}
-
-impl Problem {
-    fn new(location: SourceLocation, text: impl Into<String>) -> Self {
-        Self { location, text: text.into() }
-    }
-}
-
-/// All mistakes in a configuration. The list is never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problems(pub(crate) Vec<Problem>);
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, problem) in self.0.iter().enumerate() {
-            if n > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{}{}", problem.location, problem.text)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Problems {}
-
 /// Flags that override keys of `[server]`: the common name of flag and key, and the flag's value. `None` if the flag
 /// wasn't given.
 pub(crate) type Flags = Vec<(&'static str, Option<String>)>;
@@ -439,14 +385,10 @@ pub(crate) type Flags = Vec<(&'static str, Option<String>)>;
 #[derive(Default)]
 pub(crate) struct Sources {
     config: Config,
-    /// Locations of the keys that were set. A repeated section has the name `feeds[N]`, and an entry without
-    /// a key for its header.
-    locations: HashMap<(String, &'static str), SourceLocation>,
-    problems: Vec<Problem>,
+    locations: Locations,
+    findings: Vec<Finding>,
     /// `true` if the values of secrets are known. Otherwise sample values are checked.
     has_secrets: bool,
-    /// Values that are valid, but likely not intended.
-    warnings: Vec<String>,
 }
 
 impl Sources {
@@ -495,21 +437,28 @@ impl Sources {
     pub(crate) fn flags(mut self, flags: Flags) -> Self {
         for (key, text) in flags.into_iter().filter_map(|(key, text)| Some((key, text?))) {
             let location = SourceLocation::Flag(key);
+            self.locations.written.insert(location.clone(), WrittenKey::new("server", key, &text, false));
             match self.config.set("server", key, Raw::Text(&text)) {
                 Some(Err(text)) => self.problem(location, text),
-                _ => _ = self.locations.insert(("server".into(), key), location),
+                _ => _ = self.locations.keys.insert(("server".into(), key), location),
             }
         }
         self
     }
 
-    /// Returns the configuration and its warnings, or all mistakes.
-    pub(crate) fn load(mut self) -> Result<(Config, Vec<String>), Problems> {
+    /// Returns the locations of the keys that were set so far.
+    pub(crate) fn locations(&self) -> Locations {
+        self.locations.clone()
+    }
+
+    /// Returns the configuration and its warnings, or all mistakes and warnings.
+    pub(crate) fn load(mut self) -> Result<(Config, Vec<Finding>), Problems> {
         if !self.has_secrets {
             self.config.secrets = Secrets::sample();
         }
         rules::check(&mut self);
-        if self.problems.is_empty()
+        files::check(&mut self);
+        if !self.has_mistakes()
             && let Err(error) = self
                 .config
                 .options()
@@ -517,62 +466,41 @@ impl Sources {
                 .check()
                 .and_then(|()| self.config.auth_options().map_or(Ok(()), |auth| auth.check()))
         {
-            // Some mistakes are detected only by the planes, for example that a file can't be read.
+            // The planes may detect further mistakes.
             self.problem(SourceLocation::Default, error.to_string());
         }
-        if self.problems.is_empty() {
-            self.tls();
+        for finding in &mut self.findings {
+            finding.written = self.locations.written.get(&finding.location).cloned();
         }
-        if self.problems.is_empty() {
-            return Ok((self.config, self.warnings));
-        }
-        self.problems.sort_by_key(|problem| match problem.location {
-            SourceLocation::Line(_, line) => line,
-            _ => usize::MAX,
+        self.findings.sort_by_key(|finding| {
+            let line = match finding.location {
+                SourceLocation::Line(_, line) => line,
+                _ => usize::MAX,
+            };
+            (finding.severity, line)
         });
-        Err(Problems(self.problems))
+        self.findings.dedup();
+        if self.has_mistakes() { Err(Problems(self.findings)) } else { Ok((self.config, self.findings)) }
     }
 
-    /// Reads the certificates and keys.
-    fn tls(&mut self) {
-        let options = self.config.options();
-        if let Some(tls) = options.admin_tls() {
-            match TlsHandle::load(&tls) {
-                Ok((_, warnings)) => self.warnings.extend(warnings),
-                Err(error) => {
-                    let is_key = options.admin_certificate.key == error.file;
-                    let key = if is_key { "key" } else { "certificate" };
-                    self.problem(self.location("admin_tls", key), error.to_string());
-                }
-            }
-        }
-        let options = options.tls;
-        if options.certificates.is_empty() {
-            return;
-        }
-        match TlsHandle::load(&options) {
-            Ok((_, warnings)) => self.warnings.extend(warnings),
-            Err(error) => {
-                let files = options
-                    .certificates
-                    .iter()
-                    .position(|files| files.certificate == error.file || files.key == error.file);
-                let location = files.map(|n| {
-                    let key = if options.certificates[n].key == error.file { "key" } else { "certificate" };
-                    self.location(&format!("tls[{n}]"), key)
-                });
-                let location = location.unwrap_or_else(|| self.location("server", "tls_ticket_secret_file"));
-                self.problem(location, error.to_string());
-            }
-        }
+    fn has_mistakes(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
 
     fn problem(&mut self, location: SourceLocation, text: impl Into<String>) {
-        self.problems.push(Problem::new(location, text));
+        self.find(Severity::Error, location, text.into());
+    }
+
+    fn warn(&mut self, location: SourceLocation, text: impl Into<String>) {
+        self.find(Severity::Warning, location, text.into());
+    }
+
+    fn find(&mut self, severity: Severity, location: SourceLocation, text: String) {
+        self.findings.push(Finding { severity, location, written: None, text });
     }
 
     /// Returns the location of a key.
     fn location(&self, section: &str, key: &'static str) -> SourceLocation {
-        self.locations.get(&(section.into(), key)).cloned().unwrap_or(SourceLocation::Default)
+        self.locations.of(section, key)
     }
 }

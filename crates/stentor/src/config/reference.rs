@@ -21,7 +21,8 @@ Stentor runs without any configuration. Settings are read in this order of prece
 SIGHUP, or `POST /api/v1/reload` on the admin port, applies changes to a running server ([deploys.md](deploys.md#reload)). A key that says *Needs a restart*
 keeps its value until then.
 
-`stentor check FILE` reports the mistakes in a file and its changes to the defaults. `stentor keys` prints this page.
+`stentor check FILE` reports the mistakes in a file, its changes to the defaults and what it needs ([operate.md](operate.md#check-before-the-start)).
+`stentor keys` prints this page.
 
 Durations need a unit: `\"300ms\"`, `\"25s\"`, `\"5min\"`, `\"1h\"`. Sizes are integers (bytes) or
 have a unit: `\"1MB\"` is 1,000,000 bytes, `\"1MiB\"` is 1,048,576.

@@ -40,6 +40,7 @@ pub(super) fn check(sources: &mut Sources) {
     hooks(sources);
     history(sources);
     cluster(sources);
+    internal_listener(sources);
     socketio(sources);
     rules(sources);
     super::schema::check_prefixes(sources);
@@ -65,7 +66,7 @@ fn admin_tls(sources: &mut Sources) {
     let AdminTls { certificate, key } = &sources.config.admin_tls;
     if certificate.is_empty() != key.is_empty() {
         let has = if key.is_empty() { "certificate" } else { "key" };
-        let text = "certificate and key in [admin_tls] need each other";
+        let text = "certificate and key in [admin_tls] need each other: set both";
         sources.problem(sources.location("admin_tls", has), text);
     }
 }
@@ -119,8 +120,10 @@ fn listeners(sources: &mut Sources) {
 }
 
 fn hosts(sources: &mut Sources) {
-    if let Err(error) = stentor_edge::Hosts::parse(&sources.config.server.hosts) {
-        sources.problem(sources.location("server", "hosts"), format!("hosts in [server]: {error}"));
+    for name in sources.config.server.hosts.clone() {
+        if let Err(error) = stentor_edge::Hosts::parse(&[name]) {
+            sources.problem(sources.location("server", "hosts"), format!("hosts in [server]: {error}"));
+        }
     }
 }
 
@@ -142,8 +145,10 @@ fn base_path(sources: &mut Sources) {
 }
 
 fn proxies(sources: &mut Sources) {
-    if let Err(error) = stentor_ports::Networks::parse(&sources.config.proxies.trusted) {
-        sources.problem(sources.location("proxies", "trusted"), format!("trusted in [proxies]: {error}"));
+    for network in sources.config.proxies.trusted.clone() {
+        if let Err(error) = stentor_ports::Networks::parse(&[network]) {
+            sources.problem(sources.location("proxies", "trusted"), format!("trusted in [proxies]: {error}"));
+        }
     }
     let Config { server, listeners, proxies, .. } = &sources.config;
     let is_required = |mode| mode == ProxyProtocol::Required;
@@ -241,20 +246,22 @@ fn fetch_limits(sources: &mut Sources) {
         let reachable = (fetches_max + share.min(*most)).saturating_sub(shares).max(share);
         if location != SourceLocation::Default && *most > reachable {
             let sufficient = all.min(most * feeds.len());
-            sources.warnings.push(format!(
-                "{location}concurrency_max in [[feeds]] is {most}, but fetches_max in [feeds_limits] is {fetches_max} and leaves \
+            let text = format!(
+                "concurrency_max in [[feeds]] is {most}, but fetches_max in [feeds_limits] is {fetches_max} and leaves \
                  {reachable} to this section; set fetches_max to {sufficient}"
-            ));
+            );
+            sources.warn(location, text);
         }
     }
     if feeds.len() > 1 && share < SHARE_LOW && feeds.iter().any(|(_, most)| *most > share) {
         let location = sources.location("feeds_limits", "fetches_max");
-        sources.warnings.push(format!(
-            "{location}fetches_max in [feeds_limits] is {fetches_max}, which guarantees each of {} [[feeds]] only {share} at a \
+        let text = format!(
+            "fetches_max in [feeds_limits] is {fetches_max}, which guarantees each of {} [[feeds]] only {share} at a \
              time while the others hang; set it to {}",
             feeds.len(),
             SHARE_LOW * feeds.len()
-        ));
+        );
+        sources.warn(location, text);
     }
 }
 
@@ -278,9 +285,7 @@ fn hooks(sources: &mut Sources) {
         let short =
             || format!("expected at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` generates some");
         wrong("secret", hook.secret.is_short().then(short));
-        if let Err((key, text)) = super::options_of(hook).hook.check() {
-            wrong(key, Some(text));
-        }
+        super::options_of(hook).hook.check().into_iter().for_each(|(key, text)| wrong(key, Some(text)));
         if hook.timeout >= decision_timeout {
             let text = format!(
                 "timeout in [[hooks]]: {} isn't shorter than {}, which clients wait (decision_timeout in [limits])",
@@ -292,11 +297,25 @@ fn hooks(sources: &mut Sources) {
             sources.problem(own, text);
         }
     }
+    for (n, rule) in sources.config.rules.clone().iter().enumerate() {
+        let namespace = Some(rule.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        let takes = |hook: &&super::schema::Hook| {
+            !hook.events.is_empty() && super::options_of(*hook).hook.takes_event(namespace, &rule.event)
+        };
+        for hook in hooks.iter().filter(takes) {
+            let text = format!(
+                "[[rules]] for {:?}: it hides the event from the hook {:?}, because rules come first; remove the rule, or the event \
+                 from the hook's events",
+                rule.event, hook.name
+            );
+            sources.warn(sources.location(&format!("rules[{n}]"), "event"), text);
+        }
+    }
     let app = sources.config.server.app;
     if !hooks.is_empty() && app != App::Rooms {
         let text =
             format!("[[hooks]]: app = {:?} in [server] hands no events over; use \"rooms\"", app.as_str());
-        sources.warnings.push(text);
+        sources.warn(sources.location("server", "app"), text);
     }
     sources.config.hooks = hooks;
 }
@@ -307,26 +326,47 @@ fn history(sources: &mut Sources) {
     let Config { rooms, limits, .. } = &sources.config;
     if rooms.history_length > 0 && rooms.history_bytes_max > limits.send_buffer_bytes_max {
         let text = format!(
-            "{}history_bytes_max in [rooms] is {}, more than the {} that may be queued for a session (send_buffer_bytes_max in [limits]): \
+            "history_bytes_max in [rooms] is {}, more than the {} that may be queued for a session (send_buffer_bytes_max in [limits]): \
              a client that resumes and missed that much is disconnected (4501)",
-            sources.location("rooms", "history_bytes_max"),
             rooms.history_bytes_max.show(),
             limits.send_buffer_bytes_max.show(),
         );
-        sources.warnings.push(text);
+        sources.warn(sources.location("rooms", "history_bytes_max"), text);
     }
 }
 
 fn cluster(sources: &mut Sources) {
     let cluster = &sources.config.cluster;
     if cluster.certificate_file.is_empty() != cluster.key_file.is_empty() {
-        let text = "certificate_file and key_file in [cluster] need each other";
+        let text = "certificate_file and key_file in [cluster] need each other: set both";
         sources.problem(sources.location("cluster", "certificate_file"), text);
     }
     if let Some(engine) = &sources.config.cluster.engine.0
         && let Some(text) = missing_engine(engine.kind())
     {
         sources.problem(sources.location("cluster", "engine"), format!("engine in [cluster]: {text}"));
+    }
+}
+
+/// Checks the listener for other nodes, which any peer that reaches it could use to impersonate a node.
+fn internal_listener(sources: &mut Sources) {
+    let cluster = &sources.config.cluster;
+    if cluster.engine.0.is_none() {
+        return;
+    }
+    let location = sources.location("cluster", "listen");
+    let (addr, has_secret) = (cluster.listen, cluster.secret.0.is_some() || !sources.has_secrets);
+    let needs_advertise = addr.ip().is_unspecified() && cluster.advertise.is_empty();
+    if !addr.ip().is_loopback() && !has_secret {
+        let text = format!(
+            "the internal listener at {addr} can be reached from other machines: set secret in [cluster] (or STENTOR_CLUSTER_SECRET)"
+        );
+        sources.problem(location.clone(), text);
+    }
+    if needs_advertise {
+        let text =
+            format!("listen in [cluster]: {addr} names no address of this machine: set advertise as well");
+        sources.problem(location, text);
     }
 }
 
@@ -367,8 +407,8 @@ fn rules(sources: &mut Sources) {
             }
         }
         if let Some(text) = without_effect(rule, &rules[..n]) {
-            let text = format!("{}[[rules]] for {:?}: {text}", location(sources, "event"), rule.event);
-            sources.warnings.push(text);
+            let text = format!("[[rules]] for {:?}: {text}", rule.event);
+            sources.warn(location(sources, "event"), text);
         }
     }
     sources.config.rules = rules;
@@ -442,17 +482,19 @@ fn bridges(sources: &mut Sources) {
             let location = sources.location(&format!("cluster.socketio[{n}]"), "url");
             sources.problem(location, "url in [[cluster.socketio]]: expected the URL of a Redis");
         } else if bridge.url.0.is_none() && !is_redis(&sources.config.cluster.engine) {
-            let location = sources.location(&format!("cluster.socketio[{n}]"), "namespaces");
+            let section = format!("cluster.socketio[{n}]");
+            let named = ["namespaces", ""].map(|key| sources.location(&section, key)).into_iter();
+            let location = named.into_iter().find(|location| *location != SourceLocation::Default);
+            let location = location.unwrap_or(SourceLocation::Default);
             let text = "this [[cluster.socketio]] has no url, and there is no Redis in [cluster] engine to use instead";
             sources.problem(location, text);
         }
         for name in bridge.namespaces.iter().filter(|name| *name != "/") {
             if !sources.config.socketio.namespaces.contains(name) {
                 let text = format!(
-                    "{}namespaces in [[cluster.socketio]]: clients can't connect to {name:?}, because it isn't in namespaces in [socketio]",
-                    sources.location(&format!("cluster.socketio[{n}]"), "namespaces")
+                    "namespaces in [[cluster.socketio]]: clients can't connect to {name:?}, because it isn't in namespaces in [socketio]"
                 );
-                sources.warnings.push(text);
+                sources.warn(sources.location(&format!("cluster.socketio[{n}]"), "namespaces"), text);
             }
         }
     }

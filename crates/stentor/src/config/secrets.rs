@@ -13,16 +13,19 @@ pub(super) fn unusable_files(sources: &mut Sources) {
         .flat_map(|(section, key, text)| {
             let location = sources.location(&section, key);
             let name = section.split('[').next().unwrap_or_default();
-            let warning =
-                move |why| format!("{location}{key} in [[{name}]]: {why}; the server won't start without it");
+            let warning = move |why| {
+                (location.clone(), format!("{key} in [[{name}]]: {why}; the server won't start without it"))
+            };
             Secrets::unusable_files(text).into_iter().map(warning).collect::<Vec<_>>()
         })
         .collect();
-    sources.warnings.extend(warnings);
+    for (location, text) in warnings {
+        sources.warn(location, text);
+    }
 }
 
 /// Iterates over the texts that may refer to files, each with its section and key.
-fn texts(config: &Config) -> impl Iterator<Item = (String, &'static str, &str)> {
+pub(super) fn texts(config: &Config) -> impl Iterator<Item = (String, &'static str, &str)> {
     let feeds = config.feeds.iter().enumerate().flat_map(|(n, feed)| {
         let headers = feed.headers.0.iter().map(|(_, value)| ("headers", value.reveal()));
         [("url", feed.url.as_str()), ("basic_auth", feed.basic_auth.0.reveal())]

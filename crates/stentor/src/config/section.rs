@@ -19,6 +19,8 @@ pub(crate) struct KeyInfo {
     pub(crate) doc: String,
     /// `true` if a change needs a restart. A reload applies changes of all other keys.
     pub(crate) restart: bool,
+    /// `true` if the value is a secret, which is never shown.
+    pub(crate) secret: bool,
 }
 
 /// A section: `[name]` in the file.
@@ -106,6 +108,7 @@ macro_rules! section {
                         range: range.map(|r| format!("{} to {}", r.start().show(), r.end().show())),
                         doc: $crate::config::section::paragraph(&[$($doc),+]),
                         restart: section!(@restart $($restart)?),
+                        secret: <$ty as Setting>::SECRET,
                     }
                 }),+]
             }

@@ -39,6 +39,11 @@ impl<'a> Raw<'a> {
         }
     }
 
+    /// Returns the whole number of a text that contains only digits.
+    pub(super) fn quoted_integer(self) -> Option<u64> {
+        self.text()?.trim().parse().ok()
+    }
+
     /// Describes the value for an error.
     fn found(self) -> String {
         match self {
@@ -66,10 +71,25 @@ fn quoted(text: &str) -> String {
     }
 }
 
+/// Collects the items of a list, or the mistakes in all of them.
+pub(super) fn all<T>(items: impl Iterator<Item = Result<T, String>>) -> Result<Vec<T>, String> {
+    let (mut valid, mut wrong) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Ok(item) => valid.push(item),
+            Err(text) if wrong.contains(&text) => {}
+            Err(text) => wrong.push(text),
+        }
+    }
+    if wrong.is_empty() { Ok(valid) } else { Err(wrong.join("; ")) }
+}
+
 /// The value of a key.
 pub(crate) trait Setting: Sized + Debug {
     /// Unit of the value, or its possible values; for the reference.
     const UNIT: &'static str;
+    /// `true` if the value is a secret.
+    const SECRET: bool = false;
 
     /// Returns the unit as the reference shows it.
     fn unit() -> String {
@@ -152,6 +172,9 @@ impl Setting for bool {
             Raw::Toml(DeValue::Boolean(b)) => Ok(*b),
             Raw::Text("true") => Ok(true),
             Raw::Text("false") => Ok(false),
+            Raw::Toml(DeValue::String(text)) if matches!(&**text, "true" | "false") => {
+                Err(format!("{}; write {text} without quotes", raw.mismatch("true or false")))
+            }
             _ => Err(raw.mismatch("true or false")),
         }
     }
@@ -161,7 +184,10 @@ impl Setting for usize {
     const UNIT: &'static str = "number";
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
-        let n = raw.integer().ok_or_else(|| raw.mismatch("a whole number"))?;
+        let n = raw.integer().ok_or_else(|| match raw.quoted_integer() {
+            Some(n) => format!("{}; write {n} without quotes", raw.mismatch("a whole number")),
+            None => raw.mismatch("a whole number"),
+        })?;
         Self::try_from(n).map_err(|_| raw.mismatch("a whole number, not negative and below 2^63"))
     }
 }
@@ -197,11 +223,14 @@ impl<T: Setting> Setting for Vec<T> {
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         match raw {
             Raw::Toml(DeValue::Array(items)) => {
-                items.iter().map(|item| T::read(Raw::Toml(item.get_ref()))).collect()
+                all(items.iter().map(|item| T::read(Raw::Toml(item.get_ref()))))
+            }
+            Raw::Toml(DeValue::String(text)) => {
+                Err(format!("{}; write [{}]", raw.mismatch("an array"), quoted(text)))
             }
             Raw::Toml(_) => Err(raw.mismatch("an array")),
             Raw::Text("") => Ok(Self::new()),
-            Raw::Text(text) => text.split(',').map(|item| T::read(Raw::Text(item.trim()))).collect(),
+            Raw::Text(text) => all(text.split(',').map(|item| T::read(Raw::Text(item.trim())))),
         }
     }
 

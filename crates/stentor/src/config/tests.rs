@@ -136,7 +136,7 @@ fn flags_over_environment_over_file() {
     let variables = variables.map(|(name, value)| (name.to_string(), value.to_string()));
     let flags = vec![("listen", Some("127.0.0.1:3".to_owned())), ("admin", None)];
     let (config, warnings) = from_file(file).environment(variables).flags(flags).load().unwrap();
-    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(warnings, []);
     assert_eq!(config.server.listen.port(), 3);
     assert_eq!(config.server.cores, 2);
     assert_eq!((config.server.app, config.server.log), (App::Echo, LogFormat::Json));

@@ -1,6 +1,6 @@
 //! Types of settings beyond those of TOML: sizes, durations, secrets, origins, headers.
 
-use super::setting::{Raw, Setting, fields};
+use super::setting::{Raw, Setting, all, fields};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,6 +79,9 @@ impl Setting for Bytes {
         if let Some(n) = raw.integer() {
             return usize::try_from(n).map(Self).map_err(|_| wrong());
         }
+        if let Some(n) = raw.quoted_integer() {
+            return Err(format!("{}; a unit is missing: \"{n}B\" or \"{n}MB\"?", wrong()));
+        }
         let (number, unit) = split_unit(raw.text().ok_or_else(wrong)?).ok_or_else(wrong)?;
         let same = |name: &str| name.eq_ignore_ascii_case(unit);
         let (_, factor) = Self::UNITS.iter().find(|(name, _)| same(name)).ok_or_else(wrong)?;
@@ -103,7 +106,8 @@ impl Setting for Duration {
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let wrong = || raw.mismatch(DURATION_EXPECTED);
-        if let Some(n) = raw.integer() {
+        let without_unit = raw.integer().and_then(|n| u64::try_from(n).ok()).or_else(|| raw.quoted_integer());
+        if let Some(n) = without_unit {
             return Err(format!("{}; a unit is missing: \"{n}s\"?", wrong()));
         }
         let (number, unit) = split_unit(raw.text().ok_or_else(wrong)?).ok_or_else(wrong)?;
@@ -164,6 +168,7 @@ pub(crate) struct Token(pub(crate) Option<Secret>);
 
 impl Setting for Token {
     const UNIT: &'static str = "text";
+    const SECRET: bool = true;
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let text = raw.text().ok_or("expected a text in quotes")?;
@@ -233,6 +238,7 @@ impl SecretText {
 
 impl Setting for SecretText {
     const UNIT: &'static str = "text";
+    const SECRET: bool = true;
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let text = raw.text().ok_or("expected a text in quotes")?;
@@ -324,20 +330,20 @@ pub(crate) struct Headers(pub(crate) Vec<(String, Secret)>);
 
 impl Setting for Headers {
     const UNIT: &'static str = "table of texts";
+    const SECRET: bool = true;
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let Raw::Toml(DeValue::Table(table)) = raw else {
             return Err(raw.mismatch(r#"a table such as { Authorization = "Bearer …" }"#));
         };
-        let mut headers = Vec::new();
-        for (name, value) in table {
+        let headers = table.iter().map(|(name, value)| {
             let (name, text) = (name.get_ref().to_ascii_lowercase(), value.get_ref().as_str());
             upstream_header(&name, &literal(text.unwrap_or_default()))?;
             let text = text.ok_or_else(|| format!("the header {name:?} has no text in quotes"))?;
             references(text).map_err(|wrong| format!("the header {name:?} {wrong}"))?;
-            headers.push((name, Secret(text.into())));
-        }
-        Ok(Self(headers))
+            Ok((name, Secret(text.into())))
+        });
+        all(headers).map(Self)
     }
 
     fn show(&self) -> String {

@@ -211,7 +211,12 @@ Feeds:
   centre: m/{id} from http://api/{id}?…
     headers = { authorization = (secret with ${TOKEN}) }
 
+Needs:
+  variable TOKEN is not set: headers in [[feeds]]
+
 warning: stentor.toml:3: history_bytes_max in [rooms] is "4MiB", more than the "1MiB" that may be queued for a session (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)
+
+warning: stentor.toml:8: headers in [[feeds]]: the environment variable TOKEN is not set here; set it where the server starts
 "#,
         ),
         (
@@ -235,7 +240,14 @@ SockJS:
     ] {
         let said = check_file(file);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{file}");
-        assert_eq!(said.out, format!("stentor.toml is valid.\n\n{expect}"), "{file}");
+        // Another program or another user may have the ports.
+        let is_of_port = |text: &&str| text.contains("address in use") || text.contains("permission denied");
+        let said: String = said.out.split_inclusive("\n\n").filter(|text| !is_of_port(text)).collect();
+        assert_eq!(
+            said.trim_end().to_owned() + "\n",
+            format!("stentor.toml is valid.\n\n{expect}"),
+            "{file}"
+        );
     }
 }
 

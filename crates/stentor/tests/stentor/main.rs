@@ -4,6 +4,7 @@
 // Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]
 
+mod check;
 mod cli;
 mod dependencies;
 mod documents;

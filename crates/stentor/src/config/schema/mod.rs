@@ -19,7 +19,7 @@ pub(crate) use auth::{Anonymous, Auth, AuthProxy, Issuer, Permission, To};
 pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLimits, UserLimits};
 pub(crate) use cluster::{Adapter, Bridge, ClassicParser, Cluster, SubscriptionMode};
 pub(crate) use feeds::{Feed, FeedsLimits};
-pub(crate) use hooks::Hook;
+pub(crate) use hooks::{Hook, HookOn};
 pub(crate) use links::Link;
 pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo, check_prefixes};
 pub(crate) use rooms::{Rooms, Rule};

@@ -37,7 +37,7 @@ allow = ["publish"]
 "#;
     let variables = [("JWT_SECRET".to_owned(), "x".repeat(32))];
     let (config, warnings) = from_file(text).environment(variables).load().unwrap();
-    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(warnings, []);
     let auth = config.auth_options().unwrap();
     assert!(auth.allow_anonymous);
     assert_eq!(auth.leeway, Duration::from_secs(5));
@@ -69,7 +69,7 @@ fn an_authenticating_proxy_is_read() {
     let secret = "0123456789abcdef";
     let variables = [("STENTOR_AUTH_PROXY_SECRET".to_owned(), secret.to_owned())];
     let (config, warnings) = from_file(text).environment(variables).load().unwrap();
-    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(warnings, []);
     let auth = config.auth_options().unwrap();
     assert_eq!((auth.proxy_lifetime, auth.allow_anonymous), (Some(Duration::from_secs(300)), false));
     let proxy = config.options().edge.tokens.proxy.clone().unwrap();
@@ -85,8 +85,9 @@ fn an_authenticating_proxy_is_read() {
     // Without a secret, each process at the proxy's address can name users.
     let short = text.replace("secret_header = \"X-Proxy-Secret\"\n", "");
     let (_, warnings) = from_file(&short).load().unwrap();
+    let texts: Vec<_> = warnings.iter().map(|warning| warning.text.as_str()).collect();
     assert_eq!(
-        warnings,
+        texts,
         ["[auth.proxy] has no secret_header: each process at an address in from can name any user"]
     );
     assert_eq!(load("").unwrap().options().edge.tokens.proxy, None);

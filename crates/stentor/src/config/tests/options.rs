@@ -44,7 +44,7 @@ fn the_size_of_messages_is_limited_on_both_ports() {
 fn config(file: &str) -> Option<Config> {
     let mut sources = Sources::default();
     file::apply(&mut sources, "stentor.toml", file);
-    Some(sources.config).filter(|_| sources.problems.is_empty())
+    (!sources.has_mistakes()).then_some(sources.config)
 }
 
 fn options(config: &Config) -> String {
