@@ -1,12 +1,13 @@
 //! Frames of the application link.
 
 use bytes::Bytes;
-use stentor_link::{Entry, Received, ServerEntry, WorkerEntry, Writer};
+use stentor_link::{Entry, NodeEntry, Received, ServerEntry, WorkerEntry, Writer};
 
 /// Checks that decoded entries can be encoded, and decode to the same entries again.
 pub fn frame(data: &[u8]) {
     check::<WorkerEntry>(data);
     check::<ServerEntry>(data);
+    check::<NodeEntry>(data);
 }
 
 fn check<E: Entry + PartialEq + std::fmt::Debug>(data: &[u8]) {

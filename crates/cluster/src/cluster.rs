@@ -11,6 +11,7 @@
 
 mod absence;
 mod broker;
+mod links;
 mod revocations;
 mod sockets;
 mod topology;
@@ -38,7 +39,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_hub::{HistoryLimits, PresenceMessage, Topic};
-use stentor_ports::{Busy, ControlPlane, Ledger, LocalNode, Order, RevocationList};
+use stentor_ports::{Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, RevocationList};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep_until, timeout};
 
@@ -91,6 +92,16 @@ struct State {
     is_joining: bool,
 }
 
+/// The parts of the process that the cluster notifies.
+#[derive(Default)]
+struct Observers {
+    control: OnceLock<Arc<dyn ControlPlane>>,
+    /// The application link. It isn't set on a node without applications.
+    link: OnceLock<Arc<dyn LinkNodeSink>>,
+    /// The names of the applications, by number.
+    applications: OnceLock<Arc<[Arc<str>]>>,
+}
+
 /// One node's part of its cluster.
 pub struct Cluster {
     node: NodeId,
@@ -107,7 +118,7 @@ pub struct Cluster {
     space: Space,
     /// Notified when a survey has begun or received an answer.
     surveyed: Notify,
-    control: OnceLock<Arc<dyn ControlPlane>>,
+    observers: Observers,
     started_at_seconds: u64,
     waiting: EventsWaiting,
 }
@@ -151,7 +162,7 @@ impl Cluster {
             absence: Absence::new(),
             space: Space::default(),
             surveyed: Notify::new(),
-            control: OnceLock::new(),
+            observers: Observers::default(),
             started_at_seconds,
             waiting: events.waiting(),
         })
@@ -166,7 +177,7 @@ impl Cluster {
     /// fetches, be it alone or for all nodes.
     pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
         // A second one would be a bug of the node's start.
-        assert!(self.control.set(control).is_ok());
+        assert!(self.observers.control.set(control).is_ok());
         self.clone()
     }
 
@@ -326,7 +337,7 @@ impl Cluster {
         Surroundings {
             engine: &*self.engine,
             plane,
-            control: &self.control,
+            control: &self.observers.control,
             space: &self.space,
             frames: &self.frames,
             refuse: Box::new(|error| self.counters.count_refused(error)),
@@ -389,6 +400,7 @@ impl Cluster {
                     tracing::warn!(node = record.name, id = %node, "a node has left the cluster, or is dead");
                     self.state().surveys.handle_left(node);
                     self.sockets.handle_left(node);
+                    self.observers.link.get().into_iter().for_each(|link| link.node_left(node.0));
                     // If an inbox is full, its core removes the dead node's members when that node doesn't answer.
                     let _ = plane.lose_node(node.0);
                     self.surveyed.notify_one();
@@ -429,12 +441,14 @@ impl Cluster {
                 self.surveyed.notify_one();
                 self.feeds.handle_connected();
                 self.rooms.handle_connected();
+                self.observers.link.get().into_iter().for_each(|link| link.engine_changed(true));
                 tracing::info!("the cluster's engine is connected");
             }
             Event::Disconnected { reason } => {
                 self.counters.is_connected.store(0, Ordering::Relaxed);
                 self.absence.begin();
                 self.rooms.handle_disconnected();
+                self.observers.link.get().into_iter().for_each(|link| link.engine_changed(false));
                 count(&self.counters.connection_losses);
                 tracing::warn!(
                     reason = &*reason,
@@ -445,7 +459,7 @@ impl Cluster {
         }
     }
 
-    /// Asks an unknown node for its record at once. Otherwise, its sessions would be missing in answers.
+    /// Asks an unknown node for its record at once. Otherwise, its sessions would be missing in answers, and its death unnoticed.
     fn handle_sender(&self, sender: NodeId) {
         let state = &mut *self.state();
         if !state.registry.nodes().contains_key(&sender) {
@@ -482,6 +496,7 @@ impl Cluster {
                     let _ = plane.update_presence(&room, sender.0, message);
                 }
             }
+            Frame::Application { app, message } => self.deliver_to_link(sender, &app, &message).await,
             Frame::Feed(_) | Frame::Released(_) | Frame::Alive => {}
         }
     }
@@ -501,6 +516,13 @@ impl Cluster {
                 Some(command) => plane.command(target, command),
                 None => tracing::debug!("a question without rooms"),
             },
+            Question::Sockets(app, target, task) => match command(task, reply) {
+                Some(command) => plane.command_link(self.number_of(&app), target, command),
+                None => tracing::debug!("a question without rooms"),
+            },
+            Question::SocketRooms(app, query) => {
+                plane.list_link_rooms(self.number_of(&app), query, done(reply, Answered::Rooms));
+            }
         }
     }
 }
@@ -512,7 +534,7 @@ impl ControlPlane for Cluster {
 
     fn space(&self) {
         self.space.notify();
-        if let Some(control) = self.control.get() {
+        if let Some(control) = self.observers.control.get() {
             control.space();
         }
     }

@@ -52,6 +52,36 @@ impl ClusterCommands {
             Err(error) => done.answer(Err(error)),
         })
     }
+
+    /// Makes the other nodes carry a command out after this node.
+    fn on_all_nodes(&self, command: Command, question: impl FnOnce(Task) -> Question) -> Command {
+        let concerned =
+            |done, question| self.then_ask(done, question, Answered::Concerned, Finish::Concerned);
+        match command {
+            Command::Emit { event, data, volatile, done } => {
+                let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
+                Command::Emit { event, data, volatile, done: concerned(done, question(task)) }
+            }
+            // Only sessions of this node are called.
+            Command::Call { .. } => command,
+            Command::Join { rooms, done } => {
+                let task = Task::Join(rooms.iter().cloned().collect());
+                Command::Join { rooms, done: concerned(done, question(task)) }
+            }
+            Command::Leave { rooms, done } => {
+                let task = Task::Leave(rooms.iter().cloned().collect());
+                Command::Leave { rooms, done: concerned(done, question(task)) }
+            }
+            Command::Disconnect { close, done } => {
+                Command::Disconnect { close, done: concerned(done, question(Task::Disconnect { close })) }
+            }
+            Command::Sessions { limit, done } => {
+                let finish = move |done| Finish::Sessions { limit, done };
+                let done = self.then_ask(done, question(Task::List { limit }), Answered::Sessions, finish);
+                Command::Sessions { limit, done }
+            }
+        }
+    }
 }
 
 impl Commands for ClusterCommands {
@@ -96,45 +126,20 @@ impl Commands for ClusterCommands {
     }
 
     fn command(&self, target: Target, command: Command) {
-        let concerned = |done, task, target| {
-            let question = Question::Sessions(target, task);
-            self.then_ask(done, question, Answered::Concerned, Finish::Concerned)
-        };
         let to = target.clone();
         let command = match command {
             // The broker carries the event to the members of rooms on other nodes, in order with other messages.
-            Command::Emit { event, data, volatile, done } => {
-                let done = if !target.sessions.is_empty() {
-                    let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
-                    concerned(done, task, to.only_sessions())
-                } else if let ([room], false) = (&target.rooms[..], volatile)
-                    && self.cluster.keeps_history(room)
-                {
-                    self.then_count(to, done)
-                } else {
-                    done
+            Command::Emit { event, data, volatile, done } if target.sessions.is_empty() => {
+                let done = match (&target.rooms[..], volatile) {
+                    ([room], false) if self.cluster.keeps_history(room) => self.then_count(to, done),
+                    _ => done,
                 };
                 Command::Emit { event, data, volatile, done }
             }
-            // Only sessions of this node are called.
-            Command::Call { .. } => command,
-            Command::Join { rooms, done } => {
-                let task = Task::Join(rooms.iter().cloned().collect());
-                Command::Join { rooms, done: concerned(done, task, to) }
+            emit @ Command::Emit { .. } => {
+                self.on_all_nodes(emit, |task| Question::Sessions(to.only_sessions(), task))
             }
-            Command::Leave { rooms, done } => {
-                let task = Task::Leave(rooms.iter().cloned().collect());
-                Command::Leave { rooms, done: concerned(done, task, to) }
-            }
-            Command::Disconnect { close, done } => {
-                let task = Task::Disconnect { close };
-                Command::Disconnect { close, done: concerned(done, task, to) }
-            }
-            Command::Sessions { limit, done } => {
-                let question = Question::Sessions(to, Task::List { limit });
-                let finish = move |done| Finish::Sessions { limit, done };
-                Command::Sessions { limit, done: self.then_ask(done, question, Answered::Sessions, finish) }
-            }
+            command => self.on_all_nodes(command, |task| Question::Sessions(to, task)),
         };
         self.local.command(target, command);
     }
@@ -154,10 +159,24 @@ impl Commands for ClusterCommands {
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {
+        let command = match self.cluster.name_of_application(app) {
+            Some(name) => {
+                let to = target.clone();
+                self.on_all_nodes(command, |task| Question::Sockets(name, to, task))
+            }
+            None => command,
+        };
         self.local.command_link(app, target, command);
     }
 
     fn list_link_rooms(&self, app: LinkApp, query: RoomsQuery, done: Done<RoomList>) {
+        let done = match self.cluster.name_of_application(app) {
+            Some(name) => {
+                let (limit, question) = (query.limit, Question::SocketRooms(name, query.clone()));
+                self.then_ask(done, question, Answered::Rooms, move |done| Finish::Rooms { limit, done })
+            }
+            None => done,
+        };
         self.local.list_link_rooms(app, query, done);
     }
 }

@@ -118,6 +118,17 @@ fn all_kinds() -> Vec<Frame> {
         ask(Task::List { limit: 7 }),
         Frame::Question {
             id: 1,
+            question: Question::Sockets("chat".into(), target.clone(), Task::Disconnect { close: true }),
+        },
+        Frame::Question {
+            id: 1,
+            question: Question::SocketRooms(
+                "chat".into(),
+                RoomsQuery { namespace: "/".into(), prefix: "a".into(), after: "b".into(), limit: 3 },
+            ),
+        },
+        Frame::Question {
+            id: 1,
             question: Question::Rooms(RoomsQuery {
                 namespace: "/".into(),
                 prefix: "a".into(),
@@ -141,6 +152,7 @@ fn all_kinds() -> Vec<Frame> {
         Frame::Socket(SocketFrame::Moved { pid, to: NodeId(3) }),
         Frame::Released(1),
         Frame::Alive,
+        Frame::Application { app: "chat".into(), message: "entries".into() },
         Frame::Question {
             id: 1,
             question: Question::Recheck(Recheck {

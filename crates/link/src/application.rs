@@ -22,6 +22,7 @@ use crate::hello::{self, Hello, OnCrash, Parser, Refusal};
 use crate::link::{End, Event, Link, LinkOptions, Transmit};
 use crate::session::{Place, QueuedBytes, Session, SessionId, State};
 use crate::value::{Handle, Json, Messages, Name, Namespace};
+use assignment::Peers;
 use bytes::Bytes;
 use holdings::Held;
 use serde_json::Value;
@@ -122,8 +123,7 @@ pub struct Application {
     requests: usize,
     /// `true` after the last worker has stopped the application: no worker is expected.
     is_stopped: bool,
-    /// The last number of workers that was sent.
-    peers: u16,
+    peers: Peers,
     actions: VecDeque<Action>,
     /// Sessions whose worker has to answer, by the end of its time: requests, and sessions that move.
     answering: BTreeMap<Place, SessionId>,
@@ -147,7 +147,7 @@ impl Application {
             next_link: first_link,
             requests: 0,
             is_stopped: false,
-            peers: 0,
+            peers: Peers::default(),
             actions: VecDeque::new(),
             answering: BTreeMap::new(),
             held: Held::default(),
@@ -213,7 +213,7 @@ impl Application {
         let same = self.workers.iter().find(|(_, worker)| is_same(worker)).map(|(number, _)| *number);
         if let Some(number) = same {
             if hello.link == same {
-                let servers = self.servers();
+                let servers = self.all_servers();
                 if let Some(worker) = self.workers.get_mut(&number) {
                     worker.link.handle_rejoin(&hello, servers, now);
                 }
@@ -247,7 +247,7 @@ impl Application {
         let number = self.next_link;
         self.next_link = number.checked_add(1).unwrap_or(1);
         self.is_stopped = false;
-        let link = Link::new(number, hello, self.servers().saturating_add(1), self.options.link, now);
+        let link = Link::new(number, hello, self.all_servers().saturating_add(1), self.options.link, now);
         let worker = Worker {
             link,
             sessions: BTreeMap::new(),

@@ -77,6 +77,9 @@ macro_rules! flags {
     };
 }
 
+mod node;
+pub use node::NodeEntry;
+
 flags! {
     /// Flags of SEND.
     pub struct SendFlags {

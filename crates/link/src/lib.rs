@@ -19,7 +19,8 @@
 //! bool     u8, 0 or 1
 //! ```
 //!
-//! [`Received`] reads a frame, [`Writer`] writes one. [`WorkerEntry`] and [`ServerEntry`] list the entries of both directions.
+//! [`Received`] reads a frame, [`Writer`] writes one. [`WorkerEntry`] and [`ServerEntry`] list the entries of both directions. The nodes of
+//! a cluster exchange [`NodeEntry`] in frames of the same form.
 //!
 //! # Connections
 //!
@@ -74,7 +75,7 @@ mod value;
 
 pub use application::{Action, Application, ApplicationOptions, Closing, Stats};
 pub use codec::Entry;
-pub use entry::{Broadcast, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry};
+pub use entry::{Broadcast, NodeEntry, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry};
 pub use error::{Code, Fault, FrameError, LinkError};
 pub use exchange::Exchange;
 pub use frame::{Frame, HEADER_BYTES, Received, SHARED_BYTES_MIN, Writer};

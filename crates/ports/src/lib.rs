@@ -23,6 +23,7 @@ mod identity;
 pub mod ledger;
 mod lifecycle;
 mod link;
+mod link_nodes;
 mod lists;
 mod members;
 mod moving;
@@ -63,6 +64,7 @@ pub use link::{
     LinkHandshake, LinkHeaders, LinkInbox, LinkMessage, LinkMessages, LinkParser, LinkQueued, LinkRefusal,
     LinkRefused, LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSink, LinkSocket, content_bytes,
 };
+pub use link_nodes::{LinkCarrier, LinkNodeSink};
 pub use lists::{
     LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails, SessionInfo,
     SessionList,

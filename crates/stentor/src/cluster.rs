@@ -15,7 +15,8 @@ use stentor_cluster::engine::{
 use stentor_cluster::{Cluster, ClusterCommands, ClusterLifecycle, NodeId, Options, Relays};
 use stentor_cluster_settings::Identity;
 use stentor_ports::{
-    Broker, ControlPlane, DataPlane, Ledger, LocalNode, NodeTag, NoticeSink, Relay, RevocationList,
+    Broker, ControlPlane, DataPlane, Ledger, LinkCarrier, LocalNode, NodeTag, NoticeSink, Relay,
+    RevocationList,
 };
 use thread::ClusterThread;
 use tokio::net::TcpListener;
@@ -284,6 +285,11 @@ impl Joining {
     /// Returns the relay of connections to other nodes.
     pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
         self.cluster.as_ref().map(|joined| joined.relays.clone() as _)
+    }
+
+    /// Returns the carrier of the application link's messages to other nodes.
+    pub(crate) fn link_carrier(&self) -> Option<Arc<dyn LinkCarrier>> {
+        self.cluster.as_ref().map(|joined| joined.cluster.clone() as _)
     }
 
     /// Returns the observer that the data plane notifies: the cluster and the bridges, which also notify

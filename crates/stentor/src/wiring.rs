@@ -162,6 +162,9 @@ pub(crate) async fn launch(
     let workers = links::prepare(links, &edge, &ledger).map(|(workers, routes)| {
         edge.link = Some(routes);
         control.links = Some(links::of_admin(&workers));
+        if let Some(carrier) = joining.as_ref().and_then(|joining| joining.link_carrier()) {
+            workers.join(carrier);
+        }
         workers
     });
     let mut inheritance = None;

@@ -1,27 +1,31 @@
 //! The applications with their sessions, and the instructions for the cores that follow from their workers' entries.
 
-use crate::engine::{self, Allowed};
+mod broadcasts;
+mod node;
 mod refused;
 mod relay;
 
+use crate::engine::{self, Allowed};
 use crate::headers;
 use crate::inbox::Call;
 use crate::known::{Known, Sessions, can_be_kept};
+use crate::nodes::Nodes;
 use crate::options::AppOptions;
 use crate::outbox::Outbox;
-use crate::recovery::{Evicted, Persisted, Recovered, Recovery, RecoveryStats, detach};
+use crate::recovery::{Evicted, Persisted, Recovered, Recovery, RecoveryStats};
 use crate::refused::Reports;
+use broadcasts::select_entry;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{
     Action, Application, Change, Closing, Code, End, Handle, Hello, Json, LinkError, Message, Messages,
-    Namespace, Parser, Refusal, Select, ServerEntry, SessionId, Transmit, WorkerEntry,
+    Namespace, Parser, Refusal, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 use stentor_ports::{
-    EngineOptions, LinkApp, LinkApps, LinkBroadcast, LinkChange, LinkEntry, LinkInbox, LinkMessage,
-    LinkMessages, LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSocket, content_bytes,
+    EngineOptions, LinkApp, LinkApps, LinkCarrier, LinkChange, LinkEntry, LinkInbox, LinkMessage,
+    LinkMessages, LinkReport, LinkSelected, LinkSession, LinkSocket, content_bytes,
 };
 
 /// Bits of a link's number that count the links of one application. The upper bits are the application's.
@@ -42,6 +46,8 @@ pub(crate) struct Applications {
     recoveries: Vec<Recovery>,
     outbox: Outbox,
     inbox: Arc<dyn LinkInbox>,
+    /// The other nodes. `None` without a cluster.
+    nodes: Option<Nodes>,
     /// Reports of refused requests of each application.
     reports: Vec<Reports>,
     /// Number of links that have ended, of each application and in the order of [`ENDS`].
@@ -73,16 +79,23 @@ fn to_worker(messages: LinkMessages) -> Messages {
 }
 
 impl Applications {
-    pub(crate) fn new(options: &[AppOptions], engines: Arc<LinkApps>, inbox: Arc<dyn LinkInbox>) -> Self {
+    pub(crate) fn new(
+        options: &[AppOptions],
+        engines: Arc<LinkApps>,
+        inbox: Arc<dyn LinkInbox>,
+        carrier: Option<Arc<dyn LinkCarrier>>,
+    ) -> Self {
         let application = |(app, options): (usize, &AppOptions)| {
             // The numbers of all links of the node differ.
             let first = fastrand::u32(1..1 << (LINK_BITS - 1));
             Application::new(options.application, (app as u32) << LINK_BITS | first)
         };
+        let names: Vec<Arc<str>> = options.iter().map(|options| options.name.as_str().into()).collect();
         Self {
             options: options.to_vec(),
             engines,
-            names: options.iter().map(|options| options.name.as_str().into()).collect(),
+            nodes: carrier.map(|carrier| Nodes::new(carrier, names.clone())),
+            names,
             applications: options.iter().enumerate().map(application).collect(),
             sessions: Sessions::default(),
             recoveries: options.iter().map(|options| Recovery::new(options.recovery)).collect(),
@@ -118,7 +131,8 @@ impl Applications {
     pub(crate) fn held_bytes(&self) -> usize {
         let applications: usize = self.applications.iter().map(Application::held_bytes).sum();
         let recoveries: usize = self.recoveries.iter().map(Recovery::bytes).sum();
-        applications + recoveries + self.sessions.bytes() + self.outbox.bytes()
+        let nodes = self.nodes.as_ref().map_or(0, Nodes::held_bytes);
+        applications + recoveries + self.sessions.bytes() + self.outbox.bytes() + nodes
     }
 
     /// Number of STATE, RELEASED and PERSIST whose data exceeded the bound.
@@ -126,14 +140,15 @@ impl Applications {
         self.sessions.data_refused
     }
 
-    /// `true` while instructions wait for the inbox of a core.
+    /// `true` while instructions wait for the inbox of a core, or a message for other nodes waits for the engine.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.outbox.is_blocked
+        self.outbox.is_blocked || self.nodes.as_ref().is_some_and(Nodes::is_blocked)
     }
 
-    /// Gives the instructions to the cores.
-    pub(crate) fn flush(&mut self) {
+    /// Gives the instructions to the cores, and the messages for other nodes to the engine.
+    pub(crate) fn flush(&mut self, now: Instant) {
         self.outbox.flush(&*self.inbox);
+        self.flush_nodes(now);
     }
 
     /// Notifies the cores that the service takes reports again.
@@ -233,7 +248,8 @@ impl Applications {
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let recoveries = self.recoveries.iter().filter_map(Recovery::poll_timeout);
-        self.applications.iter().filter_map(Application::poll_timeout).chain(recoveries).min()
+        let nodes = self.nodes.as_ref().and_then(Nodes::poll_timeout);
+        self.applications.iter().filter_map(Application::poll_timeout).chain(recoveries).chain(nodes).min()
     }
 
     // Reports of the cores.
@@ -522,27 +538,12 @@ impl Applications {
         entry: WorkerEntry,
         now: Instant,
     ) -> Option<LinkEntry> {
-        let number = LinkApp(app as u16);
         match entry {
             WorkerEntry::Broadcast { namespace, broadcast } => {
                 let namespace = self.name(app, link, namespace)?;
-                let logged = broadcast.offset.zip(self.recovery_ttl(app, link));
-                let mut messages = to_cores(broadcast.messages);
-                if logged.is_some() {
-                    detach(&mut messages);
-                }
-                let broadcast = Arc::new(LinkBroadcast {
-                    rooms: broadcast.rooms,
-                    except: broadcast.except,
-                    is_local: broadcast.is_local,
-                    is_volatile: broadcast.is_volatile,
-                    is_compressed: !broadcast.is_uncompressed,
-                    messages,
-                });
-                if let Some((offset, ttl)) = logged {
-                    self.recoveries[app].log(namespace.clone(), offset, broadcast.clone(), (now, ttl));
-                }
-                Some(LinkEntry::Broadcast(number, namespace, broadcast))
+                let ttl = self.recovery_ttl(app, link);
+                let broadcast = self.share_broadcast(app, &namespace, broadcast, ttl);
+                Some(self.broadcast(app, namespace, broadcast, (now, ttl)))
             }
             WorkerEntry::Persist { namespace, id, pid, rooms, data } => {
                 let key = (self.name(app, link, namespace)?, pid);
@@ -555,14 +556,9 @@ impl Applications {
                 None
             }
             WorkerEntry::Select { namespace, select } => {
-                let Select { change, flags, rooms, except, targets } = select;
-                let change = match change {
-                    Change::Join => LinkChange::Join,
-                    Change::Leave => LinkChange::Leave,
-                    Change::Disconnect => LinkChange::Disconnect { closes: flags.closes },
-                };
-                let select = LinkSelect { change, is_local: flags.is_local, rooms, except, targets };
-                Some(LinkEntry::Select(number, self.name(app, link, namespace)?, Arc::new(select)))
+                let namespace = self.name(app, link, namespace)?;
+                let select = self.share_select(app, &namespace, select);
+                Some(select_entry(app, namespace, select))
             }
             WorkerEntry::Relay { namespace, link: to, body, messages } => {
                 self.relay(app, (link, namespace), to, &body, &messages, now);

@@ -1,20 +1,25 @@
-//! Calls for the service: reports of the cores, and connections of the admin port.
+//! Calls for the service: reports of the cores, connections of the admin port, and messages of other nodes.
 //!
 //! **Invariant.** A call of a core takes a lock that the service holds only to take all calls at once.
 
 use crate::connection::Io;
 use crate::known::handshake_bytes;
 use crate::refused::REPORTS_MAX;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use stentor_ports::{Charge, Class, Ledger, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink};
+use stentor_ports::{
+    Busy, Charge, Class, Ledger, LinkNodeSink, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink,
+};
 
 /// Above this number of bytes, the inbox refuses requests and messages of clients.
 const BYTES_MAX: usize = 8 << 20;
+/// Above this number of bytes, the inbox refuses messages of other nodes.
+const NODES_BYTES_MAX: usize = 8 << 20;
 
 /// A call of a core.
 #[derive(Debug)]
@@ -22,6 +27,41 @@ pub(crate) enum Call {
     Report(LinkSession, LinkReport),
     Selected(LinkSelected),
     Refused(LinkRefused),
+}
+
+/// A call of the cluster.
+#[derive(Debug)]
+pub(crate) enum NodeCall {
+    /// A message of another node about an application.
+    Message(u64, Box<str>, Bytes),
+    /// A node has left.
+    Left(u64),
+}
+
+impl NodeCall {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Message(_, app, message) => size_of::<Self>() + app.len() + message.len(),
+            Self::Left(_) => size_of::<Self>(),
+        }
+    }
+}
+
+/// Calls of the cluster, in order.
+#[derive(Default)]
+struct NodeCalls {
+    calls: VecDeque<NodeCall>,
+    bytes: usize,
+}
+
+/// Changes of the connection to the cluster's engine. They aren't in order with other calls, because they end what a blocked service
+/// waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EngineChanges {
+    /// `true` if the connection was lost.
+    pub(crate) is_lost: bool,
+    /// `true` if the engine is connected now, perhaps after the loss.
+    pub(crate) is_connected: bool,
 }
 
 /// A connection of a worker that hasn't sent HELLO.
@@ -55,6 +95,9 @@ impl Drop for Counted {
 #[derive(Default)]
 pub(crate) struct Calls {
     pub(crate) calls: VecDeque<Call>,
+    nodes: NodeCalls,
+    /// `None`: no change.
+    pub(crate) engine: Option<EngineChanges>,
     /// Connections of workers.
     pub(crate) connections: Vec<Joining>,
     /// Application whose sessions are distributed evenly among its workers.
@@ -138,25 +181,74 @@ impl Inbox {
     /// Drops all calls from now on.
     pub(crate) fn close(&self) {
         self.take();
+        self.take_of_nodes();
         self.lock().is_closed = true;
     }
 
-    /// Takes all calls.
+    /// Takes all calls but those of the cluster.
     pub(crate) fn take(&self) -> Calls {
-        let taken = std::mem::take(&mut *self.lock());
+        let mut calls = self.lock();
+        let nodes = std::mem::take(&mut calls.nodes);
+        let taken = std::mem::replace(&mut *calls, Calls { nodes, ..Calls::default() });
+        drop(calls);
         self.charge.subtract(taken.bytes);
         taken
     }
 
-    /// Registers the service to be woken by the next call. Returns `false` if there are calls already.
-    pub(crate) fn register(&self, waker: &Waker) -> bool {
+    /// Takes all calls of the cluster.
+    pub(crate) fn take_of_nodes(&self) -> VecDeque<NodeCall> {
+        let taken = std::mem::take(&mut self.lock().nodes);
+        self.charge.subtract(taken.bytes);
+        taken.calls
+    }
+
+    /// Registers the service to be woken by the next call. Returns `false` if there are calls already. Calls of the cluster don't count
+    /// while the service is blocked.
+    pub(crate) fn register(&self, waker: &Waker, is_blocked: bool) -> bool {
         let mut calls = self.lock();
         let is_empty = calls.calls.is_empty()
+            && (is_blocked || calls.nodes.calls.is_empty())
+            && calls.engine.is_none()
             && calls.connections.is_empty()
             && calls.rebalance.is_empty()
             && !(calls.has_space || calls.is_stopped || calls.has_refused);
         calls.waker = is_empty.then(|| waker.clone());
         is_empty
+    }
+}
+
+impl Inbox {
+    fn push_of_node(&self, call: NodeCall) {
+        let bytes = call.bytes();
+        self.change(|calls| {
+            if !calls.is_closed {
+                self.charge.add(bytes);
+                calls.nodes.bytes += bytes;
+                calls.nodes.calls.push_back(call);
+            }
+        });
+    }
+}
+
+impl LinkNodeSink for Inbox {
+    fn receive(&self, node: u64, app: &str, message: &Bytes) -> Result<(), Busy> {
+        if self.lock().nodes.bytes > NODES_BYTES_MAX {
+            return Err(Busy);
+        }
+        self.push_of_node(NodeCall::Message(node, app.into(), message.clone()));
+        Ok(())
+    }
+
+    fn node_left(&self, node: u64) {
+        self.push_of_node(NodeCall::Left(node));
+    }
+
+    fn engine_changed(&self, is_connected: bool) {
+        self.change(|calls| {
+            let changes = calls.engine.get_or_insert_default();
+            changes.is_lost |= !is_connected;
+            changes.is_connected = is_connected;
+        });
     }
 }
 

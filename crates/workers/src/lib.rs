@@ -22,13 +22,14 @@
 //! - `recovery`: sockets whose clients are disconnected, and the broadcasts that they may have missed.
 //! - `refused`: requests that Stentor refuses itself.
 //! - `headers`: the JSON of ACCEPT and REFUSE.
+//! - `nodes`: the other nodes of a cluster.
 //! - `application`: an application's links, and instructions for the cores.
 //! - `outbox`: instructions that wait for the inboxes of cores.
 //! - `service`: the turns.
 //! - `view`: metrics, and the list of links.
 //!
-//! **Invariant.** Everything that waits is bounded and charged to the ledger (class `link`). While the inbox of a core is full, no frame is
-//! read.
+//! **Invariant.** Everything that waits is bounded and charged to the ledger (class `link`). While the inbox of a core is full, or a message
+//! waits for the engine of a cluster, no frame is read and no message of another node is taken.
 
 mod application;
 mod connection;
@@ -38,6 +39,7 @@ mod handshake;
 mod headers;
 mod inbox;
 mod known;
+mod nodes;
 mod options;
 mod outbox;
 mod recovery;

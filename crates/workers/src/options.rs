@@ -6,8 +6,8 @@ use std::fmt;
 use stentor_link::ApplicationOptions;
 use stentor_ports::EngineOptions;
 
-/// Maximum number of applications: a link's number has 10 bits for its application.
-pub const APPS_MAX: usize = 1 << 10;
+/// Maximum number of applications: a link's number has 9 bits for its application. One more marks links of other nodes.
+pub const APPS_MAX: usize = 1 << 9;
 
 /// A secret that workers present. It isn't shown.
 #[derive(Clone, PartialEq, Eq)]

@@ -11,12 +11,14 @@ use std::fmt;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use stentor_link::{Code, Hello, Refusal, Transmit};
-use stentor_ports::{Charge, Class, Forward, Ledger, LinkApp, LinkApps, LinkInbox, LinkSink, MetricSource};
+use stentor_ports::{
+    Charge, Class, Forward, Ledger, LinkApp, LinkApps, LinkCarrier, LinkInbox, LinkSink, MetricSource,
+};
 use stentor_wire::ws;
 use tokio::sync::watch;
 use tokio::time::{Sleep, timeout};
@@ -57,6 +59,8 @@ pub struct Workers {
     ledger: Arc<Ledger>,
     open: Arc<AtomicUsize>,
     refusing: Arc<AtomicUsize>,
+    /// Carries messages to the other nodes of a cluster.
+    carrier: OnceLock<Arc<dyn LinkCarrier>>,
 }
 
 /// The requests for other paths.
@@ -85,7 +89,17 @@ impl Workers {
             let forwarder = Forwarder::new(options.http.clone()?, followed, ledger.clone());
             Some(Http { app, targets: Arc::new(targets), forwarder })
         });
-        Arc::new(Self { apps, engines, http, inbox, view: Arc::default(), ledger, open, refusing })
+        Arc::new(Self {
+            apps,
+            engines,
+            http,
+            inbox,
+            view: Arc::default(),
+            ledger,
+            open,
+            refusing,
+            carrier: OnceLock::new(),
+        })
     }
 
     /// The side of the service that the cores call.
@@ -120,10 +134,18 @@ impl Workers {
         self.view.links()
     }
 
+    /// Makes the workers of all nodes of a cluster one application each. Must be called before [`Self::service`], once.
+    pub fn join(&self, carrier: Arc<dyn LinkCarrier>) {
+        let names: Vec<Arc<str>> = self.apps.iter().map(|app| app.name.as_str().into()).collect();
+        carrier.join(&names, self.inbox.clone());
+        // A second one would be a bug of the node's start.
+        assert!(self.carrier.set(carrier).is_ok());
+    }
+
     /// The task, which runs until [`Self::stop`]. There may be only one. It needs a tokio runtime with time.
     pub fn service(&self, inbox: Arc<dyn LinkInbox>) -> Service {
         Service {
-            apps: Applications::new(&self.apps, self.engines.clone(), inbox),
+            apps: Applications::new(&self.apps, self.engines.clone(), inbox, self.carrier.get().cloned()),
             slots: Vec::new(),
             shared: connection::shared(),
             http: self.http.clone(),
@@ -255,12 +277,12 @@ impl Service {
         for index in 0..self.slots.len() {
             has_more |= self.receive(index, now, cx);
         }
-        self.apps.flush();
+        self.apps.flush(now);
         for slot in &mut self.slots {
             has_more |= Self::transmit(&mut self.apps, slot, now, cx);
         }
         // A write may end a link, and so cause further instructions.
-        self.apps.flush();
+        self.apps.flush(now);
         self.slots.retain(|slot| slot.phase != Phase::Gone);
         let connections: usize = self.slots.iter().map(|slot| slot.connection.held_bytes()).sum();
         self.charge.set(connections + self.apps.held_bytes());
@@ -299,6 +321,14 @@ impl Service {
         for call in calls.calls {
             self.apps.handle_call(call, now);
         }
+        if let Some(changes) = calls.engine {
+            self.apps.handle_engine(changes);
+        }
+        if !self.apps.is_blocked() {
+            for call in self.inbox.take_of_nodes() {
+                self.apps.handle_node_call(call, now);
+            }
+        }
         for app in calls.rebalance {
             self.apps.rebalance(app, now);
         }
@@ -309,6 +339,7 @@ impl Service {
             self.is_stopping = true;
         }
         if self.is_stopping {
+            self.apps.leave();
             let open = self.slots.iter_mut().filter(|slot| !matches!(slot.phase, Phase::Closing { .. }));
             open.for_each(|slot| slot.close(GOING_AWAY, now));
         }
@@ -438,7 +469,7 @@ impl Future for Service {
                 service.timer.as_mut().reset(at.into());
                 has_more |= service.timer.as_mut().poll(cx).is_ready();
             }
-            if service.inbox.register(cx.waker()) && !has_more {
+            if service.inbox.register(cx.waker(), service.apps.is_blocked()) && !has_more {
                 return Poll::Pending;
             }
         }

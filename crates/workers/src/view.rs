@@ -2,6 +2,7 @@
 
 use crate::application::{Applications, ENDS};
 use crate::forward;
+use crate::nodes::NodeStats;
 use crate::recovery::RecoveryStats;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,6 +75,8 @@ struct AppView {
     queued_bytes: usize,
     stats: Stats,
     recovery: RecoveryStats,
+    /// The other nodes. `None` without a cluster.
+    nodes: Option<NodeStats>,
     ends: [u64; ENDS.len()],
 }
 
@@ -139,6 +142,7 @@ impl View {
             view.queued_bytes = application.queued_bytes();
             view.stats = application.stats();
             view.recovery = applications.recovery(app);
+            view.nodes = applications.nodes(app);
             view.ends = applications.ends(app);
             view.name = applications.name_of(app).clone();
             let mut former = std::mem::take(&mut view.links).into_iter().peekable();
@@ -179,6 +183,12 @@ impl State {
     /// A value of each application.
     fn by_app(&self, value: impl Fn(&AppView) -> u64) -> Samples {
         self.apps.iter().map(|app| (vec![("app", app.name.to_string())], value(app))).collect()
+    }
+
+    /// A value of each application on a node of a cluster.
+    fn by_app_of_nodes(&self, value: impl Fn(NodeStats) -> u64) -> Samples {
+        let sample = |app: &AppView| Some((vec![("app", app.name.to_string())], value(app.nodes?)));
+        self.apps.iter().filter_map(sample).collect()
     }
 
     /// Several values of each application, by another label.
@@ -316,6 +326,36 @@ impl State {
                 self.by_app(|app| app.recovery.evicted),
             ),
             metric(
+                Gauge,
+                "link_cluster_workers",
+                "Workers that take sessions at other nodes of the cluster, by application; 0 while the engine is away",
+                self.by_app_of_nodes(|nodes| nodes.workers.into()),
+            ),
+            metric(
+                Counter,
+                "link_cluster_entries_sent",
+                "Broadcasts, changes of rooms, requests and answers of workers that were sent to other nodes, by application",
+                self.by_app_of_nodes(|nodes| nodes.sent),
+            ),
+            metric(
+                Counter,
+                "link_cluster_entries_received",
+                "Broadcasts, changes of rooms, requests and answers of other nodes' workers, by application",
+                self.by_app_of_nodes(|nodes| nodes.received),
+            ),
+            metric(
+                Counter,
+                "link_cluster_entries_dropped",
+                "Broadcasts, changes of rooms, requests and answers that other nodes don't get, because the engine was away or they were too large for it, by application",
+                self.by_app_of_nodes(|nodes| nodes.dropped),
+            ),
+            metric(
+                Counter,
+                "link_cluster_messages_refused",
+                "Malformed messages of other nodes' application links, by application",
+                self.by_app_of_nodes(|nodes| nodes.refused),
+            ),
+            metric(
                 Counter,
                 "link_data_refused",
                 "Values of socket.data that exceeded 64 KiB, and so weren't kept for other workers",
@@ -367,7 +407,8 @@ pub fn sample_metrics() -> Arc<dyn MetricSource> {
         sessions: 0,
         unacknowledged_bytes: 0,
     };
-    let app = AppView { name, links: vec![link], ..AppView::default() };
+    let nodes = Some(NodeStats::default());
+    let app = AppView { name, links: vec![link], nodes, ..AppView::default() };
     let codes = stentor_link::Code::ALL.map(|code| (code.name(), 0));
     let state = State { apps: vec![app], data_refused: 0, refused: codes.into(), log: RefusalLog::default() };
     Arc::new(Sample(View(Mutex::new(state))))

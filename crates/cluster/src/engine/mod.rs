@@ -116,6 +116,8 @@ pub enum Channel {
     Node(NodeId),
     /// All nodes.
     Nodes,
+    /// The nodes that have an application with this name, whose code runs in workers.
+    Application(Arc<str>),
 }
 
 impl From<Room> for Channel {

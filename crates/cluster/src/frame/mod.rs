@@ -105,6 +105,13 @@ pub enum Frame {
     Revocations(RevocationsFrame),
     /// The sender is alive: it fetches feeds, or has just joined.
     Alive,
+    /// A message of the sender's application link, for those of other nodes.
+    Application {
+        /// The name of the application.
+        app: Arc<str>,
+        /// The content, which only application links read.
+        message: Bytes,
+    },
 }
 
 /// The error of a node that can't answer.
@@ -143,6 +150,7 @@ impl Frames {
             Frame::Alive => 7,
             Frame::Presence(_) => 8,
             Frame::Revocations(_) => 9,
+            Frame::Application { .. } => 10,
         });
         w.u64(self.node.0);
         match frame {
@@ -161,6 +169,10 @@ impl Frames {
             Frame::Presence(frame) => w.presence(frame),
             Frame::Revocations(frame) => w.revocations(frame),
             Frame::Alive => {}
+            Frame::Application { app, message } => {
+                w.text(app);
+                w.bytes(message);
+            }
         }
         if let Some(tag) = self.mac(channel, &w.0) {
             w.0.extend_from_slice(&tag.finalize().into_bytes()[..TAG_BYTES]);
@@ -199,6 +211,7 @@ impl Frames {
             7 => Frame::Alive,
             8 => Frame::Presence(r.presence()?),
             9 => Frame::Revocations(r.revocations()?),
+            10 => Frame::Application { app: r.text()?, message: r.bytes()? },
             _ => return Err(FrameError::Malformed),
         };
         r.end()?;
@@ -255,6 +268,11 @@ impl Frames {
                 name.u64(node.0);
             }
             Channel::Nodes => name.u8(3),
+            // 4 is for records of nodes.
+            Channel::Application(app) => {
+                name.u8(5);
+                name.text(app);
+            }
         }
         mac.update(&name.0);
         mac.update(frame);

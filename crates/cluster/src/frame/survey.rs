@@ -21,6 +21,10 @@ pub enum Question {
     Members(MembersQuery),
     /// Checks identities again. From then on, the receiving node accepts no revoked identity.
     Recheck(Recheck),
+    /// Applies a task to the selected sockets of an application whose code runs in workers, or lists them.
+    Sockets(Arc<str>, Target, Task),
+    /// Lists rooms of such an application.
+    SocketRooms(Arc<str>, RoomsQuery),
 }
 
 /// The task for the selected sessions.
@@ -80,12 +84,9 @@ impl Writer {
                 self.target(target);
                 self.task(task);
             }
-            Question::Rooms(RoomsQuery { namespace, prefix, after, limit }) => {
+            Question::Rooms(query) => {
                 self.u8(1);
-                self.text(namespace);
-                self.text(prefix);
-                self.text(after);
-                self.len(*limit);
+                self.rooms_query(query);
             }
             Question::Members(query) => {
                 self.u8(2);
@@ -95,7 +96,25 @@ impl Writer {
                 self.u8(3);
                 self.recheck(recheck);
             }
+            Question::Sockets(app, target, task) => {
+                self.u8(4);
+                self.text(app);
+                self.target(target);
+                self.task(task);
+            }
+            Question::SocketRooms(app, query) => {
+                self.u8(5);
+                self.text(app);
+                self.rooms_query(query);
+            }
         }
+    }
+
+    fn rooms_query(&mut self, RoomsQuery { namespace, prefix, after, limit }: &RoomsQuery) {
+        self.text(namespace);
+        self.text(prefix);
+        self.text(after);
+        self.len(*limit);
     }
 
     fn details(&mut self, details: &SessionDetails) {
@@ -200,14 +219,22 @@ impl Reader {
                 let task = self.task(&target.everybody)?;
                 Question::Sessions(target, task)
             }
-            1 => {
-                let (namespace, prefix, after) = (self.string()?, self.string()?, self.string()?);
-                Question::Rooms(RoomsQuery { namespace, prefix, after, limit: self.number()? })
-            }
+            1 => Question::Rooms(self.rooms_query()?),
             2 => Question::Members(self.members_query()?),
             3 => Question::Recheck(self.recheck()?),
+            4 => {
+                let (app, target) = (self.text()?, self.target()?);
+                let task = self.task(&target.everybody)?;
+                Question::Sockets(app, target, task)
+            }
+            5 => Question::SocketRooms(self.text()?, self.rooms_query()?),
             _ => return Err(FrameError::Malformed),
         })
+    }
+
+    fn rooms_query(&mut self) -> Result<RoomsQuery, FrameError> {
+        let (namespace, prefix, after) = (self.string()?, self.string()?, self.string()?);
+        Ok(RoomsQuery { namespace, prefix, after, limit: self.number()? })
     }
 
     fn target(&mut self) -> Result<Target, FrameError> {

@@ -15,9 +15,10 @@ use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Ro
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane, DocumentChange, Done,
-    Drain, FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger, Lifecycle, MetricSource,
-    PublicId, Publish, PushDenied, PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull,
-    Revoked, RoomList, RoomUpdate, RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Topology,
+    Drain, FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger, Lifecycle, LinkApp,
+    LinkCarrier, LinkNodeSink, MetricSource, PublicId, Publish, PushDenied, PushedFeed, Recheck,
+    RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
+    SessionDetails, SessionInfo, SessionList, Target, Topology,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -43,6 +44,8 @@ struct Plane {
     /// Updates of rooms and feeds, as texts.
     shown: Mutex<Vec<String>>,
     kept: Mutex<Vec<Command>>,
+    /// Numbers of the applications that commands were for.
+    apps: Mutex<Vec<u16>>,
 }
 
 impl Plane {
@@ -65,6 +68,14 @@ impl Plane {
     fn carry_out(&self, call: Call) {
         match call {
             Call::Command(target, command) => self.command(target, command),
+            Call::CommandLink(LinkApp(app), target, command) => {
+                self.apps.lock().unwrap().push(app);
+                self.command(target, command);
+            }
+            Call::ListLinkRooms(LinkApp(app), query, done) => {
+                self.apps.lock().unwrap().push(app);
+                self.list_rooms(query, done);
+            }
             Call::Recheck(recheck, done) => self.recheck(recheck, done),
             Call::ListRooms(query, done) => self.list_rooms(query, done),
             Call::PauseAccepting(is_paused, done) => {
@@ -329,6 +340,99 @@ async fn messages_wait_in_order_while_the_data_plane_has_no_room() {
         pass(MOMENT).await;
     }
     assert_eq!(b.received(), [0, 1, 2].map(numbered));
+}
+
+/// An application link that records what the cluster tells it.
+#[derive(Debug, Default)]
+struct Link {
+    calls: Mutex<Vec<String>>,
+    /// Number of messages that it still refuses.
+    busy: Mutex<usize>,
+}
+
+impl Link {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.calls.lock().unwrap())
+    }
+}
+
+impl LinkNodeSink for Link {
+    fn receive(&self, node: u64, app: &str, message: &Bytes) -> Result<(), Busy> {
+        let mut busy = self.busy.lock().unwrap();
+        if *busy > 0 {
+            *busy -= 1;
+            return Err(Busy);
+        }
+        let message = std::str::from_utf8(message).unwrap();
+        self.calls.lock().unwrap().push(format!("{app} {message} of {node}"));
+        Ok(())
+    }
+
+    fn node_left(&self, node: u64) {
+        self.calls.lock().unwrap().push(format!("{node} left"));
+    }
+
+    fn engine_changed(&self, is_connected: bool) {
+        self.calls.lock().unwrap().push(format!("connected {is_connected}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_the_application_link_reach_the_nodes_with_the_application() {
+    let memory = Memory::default();
+    let [a, b, c] = ["a", "b", "c"].map(|name| Node::start(&memory, name, 0));
+    let links = [&a, &b, &c].map(|node| {
+        let link = Arc::new(Link::default());
+        let apps: &[Arc<str>] = if node.cluster.node() == c.cluster.node() { &[] } else { &["chat".into()] };
+        node.cluster.join(apps, link.clone());
+        link
+    });
+    pass(HEARTBEAT_INTERVAL + MOMENT).await;
+    for link in &links {
+        assert_eq!(link.take(), ["connected true"]);
+    }
+    let send = |node: Option<&Node>, message: &'static str| {
+        let node = node.map(|node| node.cluster.node().0);
+        a.cluster.carry(&"chat".into(), node, Bytes::from_static(message.as_bytes()))
+    };
+    *links[1].busy.lock().unwrap() = 2;
+    for message in ["1", "2", "3"] {
+        assert_eq!(send(None, message), Ok(true));
+    }
+    pass(Duration::from_secs(1)).await;
+    let of_a = |message: &str| format!("chat {message} of {}", a.cluster.node().0);
+    assert_eq!(links[1].take(), ["1", "2", "3"].map(of_a));
+    assert_eq!(send(Some(&c), "4"), Ok(true));
+    assert_eq!(
+        a.cluster.carry(&"chat".into(), None, vec![0; PAYLOAD_BYTES_MAX].into()),
+        Ok(false),
+        "it is too large"
+    );
+    pass(MOMENT).await;
+    assert_eq!([links[0].take(), links[1].take()], [[""; 0], [""; 0]]);
+    assert_eq!(links[2].take(), [of_a("4")]);
+    a.stop.send(true).unwrap();
+    pass(HEARTBEAT_INTERVAL + MOMENT).await;
+    assert_eq!(links[1].take(), [format!("{} left", a.cluster.node().0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_reach_the_sockets_of_an_application_at_all_nodes() {
+    let (_memory, [a, b, c]) = three().await;
+    a.cluster.join(&["other".into(), "chat".into()], Arc::new(Link::default()));
+    b.cluster.join(&["chat".into()], Arc::new(Link::default()));
+    let target = || Target::of("/chat").unwrap().room("red").unwrap();
+    let rooms = Rooms::new("/chat", ["green"]).unwrap();
+    let join = |done| a.all.command_link(LinkApp(1), target(), Command::Join { rooms, done });
+    assert_eq!(answer_to(join).await.unwrap(), Concerned::sessions(1 + 2 + 4));
+    let list = |done| a.all.command_link(LinkApp(1), target(), Command::Sessions { limit: 5, done });
+    assert_eq!(answer_to(list).await.unwrap().count, 7);
+    let query = RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: 3 };
+    answer_to(|done| a.all.list_link_rooms(LinkApp(1), query, done)).await.unwrap();
+    for (node, app) in [(&a, 1), (&b, 0), (&c, u16::MAX)] {
+        assert_eq!(*node.plane.apps.lock().unwrap(), [app; 3]);
+        assert_eq!(node.commands()[0], "join green /chat [red] -[] []");
+    }
 }
 
 #[tokio::test(start_paused = true)]

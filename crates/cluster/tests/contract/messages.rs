@@ -21,11 +21,21 @@ pub(crate) async fn messages_of_a_node_arrive_in_order_also_at_itself(fixture: &
             assert_eq!(node.message().await, expected);
         }
     }
+    b.engine.set_interest(app("chat.a b"), true);
+    // The history of a room is read after earlier interest is established.
+    b.join(&room("later")).await;
     a.publish(Channel::Node(b.id), b"for b");
+    a.publish(app("chat"), b"for nobody");
+    a.publish(app("chat.a b"), b"for those with the application");
     a.publish(Channel::Nodes, b"for all");
     assert_eq!(b.message().await.2, "for b");
+    assert_eq!(b.message().await, (app("chat.a b"), None, Bytes::from("for those with the application")));
     assert_eq!(b.message().await.2, "for all");
     assert_eq!(a.message().await.2, "for all");
+}
+
+fn app(name: &str) -> Channel {
+    Channel::Application(name.into())
 }
 
 /// Engines with a queue per subscription fail this check.

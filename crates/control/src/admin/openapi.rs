@@ -162,11 +162,7 @@ fn members_parameters() -> Value {
 fn rooms_parameters() -> Value {
     let text = json!({"type": "string", "maxLength": ROOM_BYTES_MAX});
     json!([
-        parameter(
-            "app",
-            "Lists the rooms of this application of `[[links]]`, on this node.",
-            &json!({"type": "string"})
-        ),
+        parameter("app", "Lists the rooms of this application of `[[links]]`.", &json!({"type": "string"})),
         parameter("namespace", "The namespace.", &json!({"type": "string", "default": "/"})),
         parameter("prefix", "Lists only rooms whose names begin with this text.", &text),
         parameter("after", "Lists only rooms after this one.", &text),
@@ -185,7 +181,7 @@ fn command(required: &[&str], own: Value, example: Value) -> Value {
     let mut properties = json!({
         "app": {
             "type": "string",
-            "description": "The sockets of this application of `[[links]]`, on this node. `sessions` are then ids of sockets.",
+            "description": "The sockets of this application of `[[links]]`. `sessions` are then ids of sockets.",
         },
         "namespace": {"type": "string", "default": "/", "description": "The namespace of the sessions."},
         "rooms": names("RoomName", "The members of any of these rooms."),

@@ -10,6 +10,15 @@ use std::time::{Duration, Instant};
 /// a session's sockets.
 const RESUMING_MAX: usize = 64;
 
+/// The workers that take sessions, for PEERS.
+#[derive(Default)]
+pub(super) struct Peers {
+    /// Number of workers at other nodes of a cluster.
+    elsewhere: u16,
+    /// The last number of all workers that was sent.
+    sent: u16,
+}
+
 impl Application {
     pub(super) fn new_place(&mut self, now: Instant) -> Place {
         self.place_after(now, self.options.grace)
@@ -97,9 +106,21 @@ impl Application {
         serving.map(|(number, _)| *number)
     }
 
-    /// Number of workers that take sessions.
-    pub(super) fn servers(&self) -> u16 {
+    /// Number of workers that take sessions, at this node.
+    pub fn servers(&self) -> u16 {
         u16::try_from(self.serving().count()).unwrap_or(u16::MAX)
+    }
+
+    /// Number of workers that take sessions, at all nodes.
+    pub(super) fn all_servers(&self) -> u16 {
+        self.servers().saturating_add(self.peers.elsewhere)
+    }
+
+    /// Sets the number of workers that take sessions at other nodes of a cluster.
+    pub fn set_servers_elsewhere(&mut self, count: u16) {
+        if std::mem::replace(&mut self.peers.elsewhere, count) != count {
+            self.progress();
+        }
     }
 
     pub(super) fn write_to(&mut self, link: u32, entry: &ServerEntry) {
@@ -110,8 +131,8 @@ impl Application {
 
     /// Sends waiting messages and gives waiting sessions to workers, as far as the links have room. Reports the number of workers.
     pub(super) fn progress(&mut self) {
-        let peers = self.servers();
-        if std::mem::replace(&mut self.peers, peers) != peers {
+        let peers = self.all_servers();
+        if std::mem::replace(&mut self.peers.sent, peers) != peers {
             for worker in self.workers.values_mut() {
                 worker.link.write(&ServerEntry::Peers { count: peers });
             }

@@ -7,8 +7,8 @@ use smallvec::smallvec;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use stentor_link::{
-    Change, Entry, Fault, FrameError, Handle, Namespace, Received, SelectFlags, SendFlags, ServerEntry,
-    WorkerEntry, Writer,
+    Change, Entry, Fault, FrameError, Handle, Namespace, NodeEntry, Received, SelectFlags, SendFlags,
+    ServerEntry, WorkerEntry, Writer,
 };
 
 /// The number 2, the acknowledgement of 258.
@@ -176,6 +176,39 @@ fn server_entries() -> Vec<(ServerEntry, &'static [u8])> {
 }
 
 /// Reads all entries of a frame.
+fn node_entries() -> Vec<(NodeEntry, &'static [u8])> {
+    use NodeEntry::*;
+    let namespace = || name("/");
+    vec![
+        (Workers { count: 258, asks: true }, b"\x01\x02\x01\x01"),
+        (
+            Broadcast {
+                namespace: namespace(),
+                recovery_ms: 5,
+                broadcast: stentor_link::Broadcast { messages: smallvec![text("2")], ..Default::default() },
+            },
+            b"\x02\x01\0/\x05\0\0\0\0\0\0\0\0\x01\0\x02\0\0\x002",
+        ),
+        (
+            Select {
+                namespace: namespace(),
+                select: stentor_link::Select {
+                    change: Change::Leave,
+                    flags: SelectFlags { is_local: false, closes: true },
+                    rooms: vec![],
+                    except: vec![],
+                    targets: names(["r"]),
+                },
+            },
+            b"\x03\x01\0/\x01\x20\0\0\0\0\x01\0\x01\0r",
+        ),
+        (
+            Relay { from: 7, to: 1, namespace: namespace(), body: json("[]"), messages: smallvec![] },
+            b"\x04\x07\0\0\0\x01\0\0\0\x01\0/\x02\0\0\0[]\0\0",
+        ),
+    ]
+}
+
 pub(crate) fn read<E: Entry>(frame: &[u8]) -> Result<Vec<E>, FrameError> {
     Received::new(Bytes::copy_from_slice(frame))?.collect()
 }
@@ -240,6 +273,11 @@ fn entries_of_workers_have_the_bytes_of_the_specification() {
 #[test]
 fn entries_of_the_server_have_the_bytes_of_the_specification() {
     check_all(server_entries());
+}
+
+#[test]
+fn entries_of_nodes_have_these_bytes() {
+    check_all(node_entries());
 }
 
 #[test]

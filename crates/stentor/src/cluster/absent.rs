@@ -6,7 +6,8 @@ use std::convert::Infallible;
 use std::future::Ready;
 use std::sync::Arc;
 use stentor_ports::{
-    Broker, ControlPlane, DataPlane, Ledger, LocalNode, NodeTag, NoticeSink, Relay, RevocationList,
+    Broker, ControlPlane, DataPlane, Ledger, LinkCarrier, LocalNode, NodeTag, NoticeSink, Relay,
+    RevocationList,
 };
 
 /// A node that is connected to its engine.
@@ -58,6 +59,10 @@ impl Joining {
     }
 
     pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
+        match self.0 {}
+    }
+
+    pub(crate) fn link_carrier(&self) -> Option<Arc<dyn LinkCarrier>> {
         match self.0 {}
     }
 

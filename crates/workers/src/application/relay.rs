@@ -1,10 +1,11 @@
 //! Requests and answers between the workers of an application.
 
 use super::Applications;
+use crate::nodes::ForeignLink;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Instant;
-use stentor_link::{Json, Messages, Namespace, ServerEntry};
+use stentor_link::{Json, Messages, Namespace, NodeEntry, ServerEntry};
 
 impl Applications {
     /// Passes a request or an answer on to another worker, or, with `to` = 0, to all others that take sessions.
@@ -18,6 +19,45 @@ impl Applications {
         now: Instant,
     ) {
         let Some(name) = self.name(app, from, namespace) else { return };
+        if to == 0 || self.applications[app].link(to).is_none() {
+            self.share_relay(app, (from, &name), to, body, messages);
+        }
+        for number in self.pass_on(app, (from, &name), to, (body, messages), now) {
+            let Some(body) = no_part(body) else { return };
+            let entry = ServerEntry::Relayed { namespace, link: number, body, messages: Messages::new() };
+            self.applications[app].write_to_link(from, &entry, now);
+        }
+    }
+
+    /// Passes a request or an answer of another node's worker on to a worker, or, with `to` = 0, to all that take sessions.
+    pub(super) fn relay_of_node(
+        &mut self,
+        app: usize,
+        from: ForeignLink,
+        to: u32,
+        namespace: &str,
+        (body, messages): (&Json, &Messages),
+        now: Instant,
+    ) {
+        let Some(sender) = self.nodes.as_mut().map(|nodes| nodes.number(from)) else { return };
+        for number in self.pass_on(app, (sender, namespace), to, (body, messages), now) {
+            let (Some(body), Some(nodes)) = (no_part(body), &mut self.nodes) else { return };
+            let (node, to) = from;
+            let (namespace, messages) = (namespace.into(), Messages::new());
+            let answer = NodeEntry::Relay { from: number, to, namespace, body, messages };
+            nodes.write(app, Some(node), &answer);
+        }
+    }
+
+    /// Passes a request or an answer on to workers of this node. Returns those of all workers that haven't declared the namespace.
+    fn pass_on(
+        &mut self,
+        app: usize,
+        (from, namespace): (u32, &str),
+        to: u32,
+        (body, messages): (&Json, &Messages),
+        now: Instant,
+    ) -> Vec<u32> {
         let application = &mut self.applications[app];
         let receives = |number: u32, takes_sessions: bool| match to {
             0 => number != from && takes_sessions,
@@ -26,26 +66,19 @@ impl Applications {
         let receivers: Vec<_> = application
             .links()
             .filter(|link| receives(link.number(), link.takes_sessions()))
-            .map(|link| (link.number(), link.namespace_index(&name)))
+            .map(|link| (link.number(), link.namespace_index(namespace)))
             .collect();
+        let mut without = Vec::new();
         for (number, index) in receivers {
-            let entry = match index {
-                Some(namespace) => ServerEntry::Relayed {
-                    namespace,
-                    link: from,
-                    body: body.clone(),
-                    messages: messages.clone(),
-                },
-                None => {
-                    let Some(body) = no_part(body).filter(|_| to == 0) else { continue };
-                    let entry =
-                        ServerEntry::Relayed { namespace, link: number, body, messages: Messages::new() };
-                    application.write_to_link(from, &entry, now);
-                    continue;
-                }
+            let Some(namespace) = index else {
+                without.push(number);
+                continue;
             };
+            let (body, messages) = (body.clone(), messages.clone());
+            let entry = ServerEntry::Relayed { namespace, link: from, body, messages };
             application.write_to_link(number, &entry, now);
         }
+        if to == 0 { without } else { Vec::new() }
     }
 }
 

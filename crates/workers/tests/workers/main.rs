@@ -4,6 +4,7 @@
 
 mod connections;
 mod forwards;
+mod nodes;
 mod recovery;
 mod restarts;
 mod rig;

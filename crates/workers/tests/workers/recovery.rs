@@ -1,10 +1,14 @@
 //! Clients that reconnect to another worker, and to workers that have restarted.
 
+use crate::nodes::Engine;
 use crate::rig::{Rig, Worker, json, text};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_link::{Broadcast, Handle, Name, Names, Namespace, ServerEntry, WorkerEntry};
-use stentor_ports::{LinkDescription, LinkEntry, LinkMessage, LinkReport, LinkSession, LinkSocket};
+use stentor_ports::{
+    LinkDescription, LinkEntry, LinkMessage, LinkMessages, LinkReport, LinkSession, LinkSocket,
+};
 use stentor_workers::{AppOptions, RecoveryOptions};
 
 const ROOT: Namespace = Namespace(0);
@@ -408,4 +412,29 @@ async fn recovered_clients_receive_each_message_once_and_in_order() {
         recovered += random.recovered;
     }
     assert!(recovered > 100, "{recovered}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reconnects_has_missed_broadcasts_of_other_nodes() {
+    let engine = Arc::<Engine>::default();
+    let (here, mut there) = (engine.node(1), engine.node(2));
+    let (mut a, _) = here.start_with("a", RECOVERY).await;
+    let (mut b, _) = there.start_with("b", RECOVERY).await;
+    let rooms = names(&["id", "r"]);
+    lose(&mut there, &mut b, &rooms).await;
+    there.core_entries();
+    a.write_handled(&[declare(), broadcast("missed", names(&["r"]), Vec::new())]).await;
+    let (0, LinkEntry::Broadcast(..)) = there.core().await else { panic!("no broadcast") };
+    there.open(2);
+    let handle = opened(&mut b).await;
+    b.write(&[restore(handle, "pid", "seen")]).await;
+    assert!(restored(&mut b).await.contains(r#""sid":"id""#));
+    b.write_handled(&[add(handle, "id", "pid", &rooms)]).await;
+    let entries = there.core_entries();
+    let expect: LinkMessages = [LinkMessage::Text("missed".into())].into_iter().collect();
+    assert!(
+        entries
+            .iter()
+            .any(|(_, entry)| matches!(entry, LinkEntry::Send { messages, .. } if *messages == expect))
+    );
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use stentor_link::{Entry, Exchange, Json, Message, Received, ServerEntry, WorkerEntry, Writer};
 use stentor_ports::fake::{Call, Node};
 use stentor_ports::{
-    Busy, Ledger, LinkApp, LinkCloseReason, LinkEntry, LinkHandshake, LinkInbox, LinkMessage, LinkQueued,
-    LinkReport, LinkSession, LinkSink, LinkSocket,
+    Busy, Ledger, LinkApp, LinkCarrier, LinkCloseReason, LinkEntry, LinkHandshake, LinkInbox, LinkMessage,
+    LinkQueued, LinkReport, LinkSession, LinkSink, LinkSocket,
 };
 use stentor_wire::ws::{self, Event, Opcode, Role};
 use stentor_workers::{AppOptions, LinkRequest, Token, Workers};
@@ -64,6 +64,15 @@ impl Rig {
 
     /// A service whose application `chat` has these options.
     pub(crate) fn with(chat: AppOptions) -> Self {
+        Self::start_service(chat, None)
+    }
+
+    /// A service at a node of a cluster.
+    pub(crate) fn on(carrier: Arc<dyn LinkCarrier>) -> Self {
+        Self::start_service(AppOptions::default(), Some(carrier))
+    }
+
+    fn start_service(chat: AppOptions, carrier: Option<Arc<dyn LinkCarrier>>) -> Self {
         let shop = AppOptions {
             name: "shop".into(),
             token: Some(Token::new("shop-token")),
@@ -90,6 +99,7 @@ impl Rig {
             Ok(())
         });
         let inbox: Arc<dyn LinkInbox> = Arc::new(node);
+        carrier.into_iter().for_each(|carrier| workers.join(carrier));
         let service = tokio::spawn(workers.service(inbox));
         Self { sink: workers.sink(), workers, ledger, service, cores, queued: Mutex::default(), is_full }
     }

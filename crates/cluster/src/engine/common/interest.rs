@@ -23,6 +23,7 @@ pub(in crate::engine) enum ChannelName<'a> {
     Feed(&'a str),
     Node(NodeId),
     Nodes,
+    Application(&'a str),
 }
 
 impl<'a> From<&'a Channel> for ChannelName<'a> {
@@ -35,6 +36,7 @@ impl<'a> From<&'a Channel> for ChannelName<'a> {
             Channel::Topic(Topic::Feed(key)) => Self::Feed(key.as_str()),
             Channel::Node(node) => Self::Node(*node),
             Channel::Nodes => Self::Nodes,
+            Channel::Application(app) => Self::Application(app),
         }
     }
 }

@@ -46,6 +46,7 @@ impl Names {
             Channel::Topic(Topic::Feed(key)) => format!("{}.live.{}", self.prefix, feed_tokens(key)),
             Channel::Node(node) => format!("{}.node.{node}", self.prefix),
             Channel::Nodes => format!("{}.nodes", self.prefix),
+            Channel::Application(app) => format!("{}.app.{}", self.prefix, token(app)),
         }
     }
 
@@ -169,6 +170,7 @@ mod tests {
     fn a_prefix_is_a_subject() {
         let names = Names::new("stentor:").unwrap();
         assert_eq!(names.channel(&Channel::Nodes), "stentor.nodes");
+        assert_eq!(names.channel(&Channel::Application("a.b".into())), "stentor.app.a%2Eb");
         assert_eq!(names.stream("rooms"), "stentor_rooms");
         assert_eq!(Names::new("a.b").unwrap().stream("rooms"), "a_b_rooms");
         for bad in ["", ":", "a b", "a..b", "*", "a.>", "é"] {

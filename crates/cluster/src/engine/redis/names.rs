@@ -26,6 +26,7 @@ impl Names {
             Channel::Topic(Topic::Feed(key)) => self.feed(key, ""),
             Channel::Node(node) => format!("{}{{node:{node}}}", self.prefix),
             Channel::Nodes => format!("{}{{nodes}}", self.prefix),
+            Channel::Application(app) => format!("{}{{app:{app}}}", self.prefix),
         }
     }
 
@@ -39,6 +40,9 @@ impl Names {
         }
         if let Some(key) = name.strip_prefix("feed:") {
             return Some(ChannelName::Feed(key));
+        }
+        if let Some(app) = name.strip_prefix("app:") {
+            return Some(ChannelName::Application(app));
         }
         match name.strip_prefix("node:") {
             Some(node) => NodeId::parse(node).map(ChannelName::Node),
@@ -85,6 +89,7 @@ mod tests {
             Key::parse_as("}", KeyCharset::Utf8).unwrap().into(),
             Channel::Node(NodeId(7)),
             Channel::Nodes,
+            Channel::Application("shop}:é".into()),
         ];
         for channel in rooms.into_iter().chain(more) {
             let name = names.channel(&channel);

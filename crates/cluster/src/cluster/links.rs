@@ -1,0 +1,57 @@
+//! Messages of this node's application link to those of other nodes, and theirs.
+
+use super::Cluster;
+use crate::NodeId;
+use crate::engine::{Channel, EngineError};
+use crate::frame::Frame;
+use bytes::Bytes;
+use std::sync::Arc;
+use stentor_ports::{Busy, LinkApp, LinkCarrier, LinkNodeSink};
+
+impl Cluster {
+    /// The name of an application of this node.
+    pub(crate) fn name_of_application(&self, app: LinkApp) -> Option<Arc<str>> {
+        self.observers.applications.get()?.get(usize::from(app.0)).cloned()
+    }
+
+    /// The number of an application. One that this node doesn't have gets a number that no application has, and so no sockets.
+    pub(super) fn number_of(&self, app: &str) -> LinkApp {
+        let known = self.observers.applications.get();
+        let place = known.and_then(|apps| apps.iter().position(|known| **known == *app));
+        LinkApp(place.map_or(u16::MAX, |place| place as u16))
+    }
+
+    /// Gives a message of another node to the application link. Later events wait until it is taken.
+    pub(super) async fn deliver_to_link(&self, sender: NodeId, app: &str, message: &Bytes) {
+        let Some(link) = self.observers.link.get() else { return };
+        self.handle_sender(sender);
+        // The data plane reports that it has room. Until then, the link has none either.
+        while link.receive(sender.0, app, message) == Err(Busy) {
+            self.space.wait().await;
+        }
+    }
+}
+
+impl LinkCarrier for Cluster {
+    fn join(&self, apps: &[Arc<str>], sink: Arc<dyn LinkNodeSink>) {
+        // A second one would be a bug of the node's start.
+        assert!(
+            self.observers.link.set(sink).is_ok() && self.observers.applications.set(apps.into()).is_ok()
+        );
+        for app in apps {
+            self.engine.set_interest(Channel::Application(app.clone()), true);
+        }
+    }
+
+    fn carry(&self, app: &Arc<str>, node: Option<u64>, message: Bytes) -> Result<bool, Busy> {
+        let channel = match node {
+            Some(node) => Channel::Node(NodeId(node)),
+            None => Channel::Application(app.clone()),
+        };
+        match self.send(channel, &Frame::Application { app: app.clone(), message }) {
+            Ok(()) => Ok(true),
+            Err(EngineError::Full) => Err(Busy),
+            Err(_) => Ok(false),
+        }
+    }
+}

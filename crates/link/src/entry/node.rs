@@ -1,0 +1,48 @@
+//! The entries that the nodes of a cluster exchange about an application.
+
+use super::{Broadcast, Select};
+use crate::codec::{Entry, Field, Reader, Sink};
+use crate::error::FrameError;
+use crate::value::{Json, Messages, Name};
+
+entries! {
+    /// An entry of a node for other nodes that have the same application. It is in a frame without a number.
+    NodeEntry {
+        /// The number of workers that take sessions at the sending node.
+        1 "WORKERS" Workers {
+            /// The number.
+            count: u16,
+            /// `true` if the receiving node answers with its own number.
+            asks: bool,
+        }
+        /// A broadcast of a worker of the sending node.
+        2 "BROADCAST" Broadcast {
+            /// The namespace.
+            namespace: Name,
+            /// How long a client can be recovered that misses the messages, in milliseconds. Only for messages with an offset.
+            recovery_ms: u32,
+            /// The messages and the selection.
+            broadcast: Broadcast,
+        }
+        /// A change that a worker of the sending node makes to sockets of all nodes.
+        3 "SELECT" Select {
+            /// The namespace.
+            namespace: Name,
+            /// The change and the selection.
+            select: Select,
+        }
+        /// A request or an answer of a worker of the sending node.
+        4 "RELAY" Relay {
+            /// The sending link.
+            from: u32,
+            /// The receiving link of the receiving node. 0: all of its workers that take sessions.
+            to: u32,
+            /// The namespace.
+            namespace: Name,
+            /// The request or the answer.
+            body: Json,
+            /// Arguments, in the encoding of the application.
+            messages: Messages,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Entries for the other nodes of a cluster, and theirs: workers of all nodes are one application.
+
+use super::{Applications, select_entry};
+use crate::inbox::{EngineChanges, NodeCall};
+use crate::nodes::{NodeStats, Nodes, is_of_worker};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_link::{Broadcast, Json, Messages, NodeEntry, RECOVERY_MAX, Received, Select};
+
+impl Applications {
+    /// Counts of the other nodes. `None` without a cluster.
+    pub(crate) fn nodes(&self, app: usize) -> Option<NodeStats> {
+        self.nodes.as_ref().map(|nodes| nodes.stats(app))
+    }
+
+    /// This node's workers count no more at other nodes.
+    pub(crate) fn leave(&mut self) {
+        self.nodes.iter_mut().for_each(Nodes::leave);
+    }
+
+    /// Announces this node's workers, and gives messages for other nodes to the engine.
+    pub(super) fn flush_nodes(&mut self, now: Instant) {
+        let Some(nodes) = &mut self.nodes else { return };
+        for (app, application) in self.applications.iter().enumerate() {
+            nodes.announce(app, application.servers(), now);
+        }
+        nodes.flush(now);
+        self.count_workers();
+    }
+
+    /// Passes the number of other nodes' workers on to this node's.
+    fn count_workers(&mut self) {
+        let Some(nodes) = &self.nodes else { return };
+        for (app, application) in self.applications.iter_mut().enumerate() {
+            application.set_servers_elsewhere(nodes.stats(app).workers);
+        }
+    }
+
+    // Entries for other nodes.
+
+    /// Writes a broadcast of this node's worker for the other nodes, and returns it.
+    pub(super) fn share_broadcast(
+        &mut self,
+        app: usize,
+        namespace: &Arc<str>,
+        broadcast: Broadcast,
+        ttl: Option<Duration>,
+    ) -> Broadcast {
+        let Some(nodes) = self.nodes.as_mut().filter(|_| !broadcast.is_local) else { return broadcast };
+        let recovery_ms = ttl.map_or(0, |ttl| u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX));
+        let entry = NodeEntry::Broadcast { namespace: (**namespace).into(), recovery_ms, broadcast };
+        nodes.write(app, None, &entry);
+        let NodeEntry::Broadcast { broadcast, .. } = entry else { unreachable!("it was made above") };
+        broadcast
+    }
+
+    /// Writes a change of this node's worker for the other nodes, and returns it.
+    pub(super) fn share_select(&mut self, app: usize, namespace: &Arc<str>, select: Select) -> Select {
+        let Some(nodes) = self.nodes.as_mut().filter(|_| !select.flags.is_local) else { return select };
+        let entry = NodeEntry::Select { namespace: (**namespace).into(), select };
+        nodes.write(app, None, &entry);
+        let NodeEntry::Select { select, .. } = entry else { unreachable!("it was made above") };
+        select
+    }
+
+    /// Writes a request for the workers of other nodes, or an answer for one of them.
+    pub(super) fn share_relay(
+        &mut self,
+        app: usize,
+        (from, namespace): (u32, &str),
+        to: u32,
+        body: &Json,
+        messages: &Messages,
+    ) {
+        let Some(nodes) = &mut self.nodes else { return };
+        let (node, to) = match to {
+            0 => (None, 0),
+            to => match nodes.link(to) {
+                Some((node, link)) => (Some(node), link),
+                None => return,
+            },
+        };
+        let (namespace, body, messages) = (namespace.into(), body.clone(), messages.clone());
+        nodes.write(app, node, &NodeEntry::Relay { from, to, namespace, body, messages });
+    }
+
+    // Entries of other nodes.
+
+    /// The connection to the engine has changed.
+    pub(crate) fn handle_engine(&mut self, changes: EngineChanges) {
+        self.nodes.iter_mut().for_each(|nodes| nodes.handle_engine(changes));
+        self.count_workers();
+    }
+
+    pub(crate) fn handle_node_call(&mut self, call: NodeCall, now: Instant) {
+        let Some(nodes) = &mut self.nodes else { return };
+        match call {
+            NodeCall::Message(node, app, message) => {
+                if let Some(app) = self.names.iter().position(|name| **name == *app) {
+                    self.handle_node_message(app, node, message, now);
+                }
+            }
+            NodeCall::Left(node) => nodes.handle_left(node),
+        }
+        self.count_workers();
+    }
+
+    fn handle_node_message(&mut self, app: usize, node: u64, message: Bytes, now: Instant) {
+        let (mut count, mut is_malformed) = (0, false);
+        match Received::<NodeEntry>::new(message) {
+            Ok(entries) => {
+                for entry in entries {
+                    match entry {
+                        Ok(entry) => {
+                            count += u64::from(is_of_worker(&entry));
+                            self.handle_node_entry(app, node, entry, now);
+                        }
+                        Err(_) => is_malformed = true,
+                    }
+                }
+            }
+            Err(_) => is_malformed = true,
+        }
+        if let Some(nodes) = &mut self.nodes {
+            nodes.count(app, count, is_malformed);
+        }
+        self.act(app, now);
+    }
+
+    fn handle_node_entry(&mut self, app: usize, node: u64, entry: NodeEntry, now: Instant) {
+        match entry {
+            NodeEntry::Workers { count, asks } => {
+                let own = self.applications[app].servers();
+                if let Some(nodes) = &mut self.nodes {
+                    nodes.handle_workers(app, node, (count, asks), own, now);
+                }
+            }
+            NodeEntry::Broadcast { namespace, recovery_ms, mut broadcast } => {
+                broadcast.is_local = false;
+                let ttl = Duration::from_millis(recovery_ms.into()).min(RECOVERY_MAX);
+                let ttl = Some(ttl).filter(|ttl| !ttl.is_zero());
+                let entry = self.broadcast(app, namespace.into(), broadcast, (now, ttl));
+                self.outbox.push(0, entry);
+            }
+            NodeEntry::Select { namespace, mut select } => {
+                select.flags.is_local = false;
+                self.outbox.push(0, select_entry(app, namespace.into(), select));
+            }
+            NodeEntry::Relay { from, to, namespace, body, messages } => {
+                self.relay_of_node(app, (node, from), to, &namespace, (&body, &messages), now);
+            }
+        }
+    }
+}

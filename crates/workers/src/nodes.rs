@@ -1,0 +1,346 @@
+//! The other nodes of a cluster that have the same applications: messages to them, and the number of their workers.
+//!
+//! ```text
+//!  entries of this node's workers ──► Outgoing ── one message per turn ──► LinkCarrier ──► the engine ──┐
+//!  cores, workers ◄── Applications::handle_node ◄── Inbox ◄── LinkNodeSink ◄────────────────────────────┘
+//! ```
+//!
+//! - A message has entries ([`NodeEntry`]) about one application, for one node or for all others. Entries of one worker keep their order
+//!   at each receiving node.
+//! - Each node announces its number of workers when it changes, and regularly. A node that is silent for long, or that has left,
+//!   counts no more.
+//! - Other nodes' links have numbers of this node, by which its workers answer.
+//!
+//! While the engine is away, this node is alone: entries for other nodes are dropped, and their workers don't count.
+//!
+//! **Invariant.** While a message waits for the engine, no frame of a worker and no message of another node is taken.
+
+use crate::inbox::EngineChanges;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_link::{Entry, FRAME_BYTES, NodeEntry, Writer};
+use stentor_ports::LinkCarrier;
+
+/// Interval at which a node announces its number of workers. An announcement that was lost counts until then.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(10);
+/// Time without an announcement after which a node's workers don't count. A dead node is usually reported earlier.
+const SILENCE_MAX: Duration = Duration::from_secs(35);
+/// Maximum number of nodes whose workers count.
+const NODES_MAX: usize = 1_000;
+/// Time after which a message that the engine had no room for is offered again.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+/// The bit of the numbers that other nodes' links have at this node. This node's own links have numbers without it.
+const FOREIGN: u32 = 1 << 31;
+/// Maximum number of other nodes' links with a number. Above it, the oldest are forgotten: answers to them would be late.
+const LINKS_MAX: usize = 1 << 16;
+/// Bytes that a number of a link takes.
+const LINK_BYTES: usize = 96;
+
+/// A link of another node: the node, and the link's number there.
+pub(crate) type ForeignLink = (u64, u32);
+
+/// Numbers of other nodes' links.
+#[derive(Default)]
+struct ForeignLinks {
+    numbers: HashMap<ForeignLink, u32>,
+    links: BTreeMap<u32, ForeignLink>,
+    next: u32,
+}
+
+impl ForeignLinks {
+    fn number(&mut self, link: ForeignLink) -> u32 {
+        if let Some(number) = self.numbers.get(&link) {
+            return *number;
+        }
+        if self.links.len() >= LINKS_MAX
+            && let Some((_, oldest)) = self.links.pop_first()
+        {
+            self.numbers.remove(&oldest);
+        }
+        let number = self.next | FOREIGN;
+        self.next = (self.next + 1) & !FOREIGN;
+        self.links.insert(number, link);
+        self.numbers.insert(link, number);
+        number
+    }
+
+    fn forget(&mut self, node: u64) {
+        self.links.retain(|_, link| link.0 != node);
+        self.numbers.retain(|link, _| link.0 != node);
+    }
+}
+
+/// The workers of another node.
+struct Neighbor {
+    workers: u16,
+    heard_at: Instant,
+}
+
+/// Counts of an application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeStats {
+    /// Workers that take sessions at other nodes.
+    pub(crate) workers: u16,
+    /// Entries that were sent to other nodes.
+    pub(crate) sent: u64,
+    /// Entries that other nodes have sent.
+    pub(crate) received: u64,
+    /// Entries for other nodes that were dropped: the engine was away, or they were too large for it.
+    pub(crate) dropped: u64,
+    /// Messages of other nodes that were malformed.
+    pub(crate) refused: u64,
+}
+
+/// An application at the other nodes.
+#[derive(Default)]
+struct AppNodes {
+    neighbors: HashMap<u64, Neighbor>,
+    /// The last number of this node's workers that was announced, and the time. `None`: none since the engine is connected.
+    announced: Option<(u16, Instant)>,
+    stats: NodeStats,
+}
+
+/// `false` if the entry is a node's own.
+pub(crate) fn is_of_worker(entry: &NodeEntry) -> bool {
+    !matches!(entry, NodeEntry::Workers { .. })
+}
+
+/// Entries to send, or a message that the engine had no room for.
+enum Content {
+    Open(Box<Writer>),
+    Sealed(bytes::Bytes),
+}
+
+struct Outgoing {
+    app: usize,
+    /// The receiving node. `None`: all others.
+    node: Option<u64>,
+    content: Content,
+    /// Number of entries of workers.
+    entries: u64,
+}
+
+impl Outgoing {
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Open(writer) => writer.len(),
+            Content::Sealed(message) => message.len(),
+        }
+    }
+
+    /// The message. No further entries are added to it.
+    fn seal(&mut self) -> bytes::Bytes {
+        if let Content::Open(writer) = &mut self.content {
+            self.content = Content::Sealed(writer.finish(0, 0).to_bytes());
+        }
+        match &self.content {
+            Content::Sealed(message) => message.clone(),
+            Content::Open(_) => bytes::Bytes::new(),
+        }
+    }
+}
+
+/// The other nodes.
+pub(crate) struct Nodes {
+    carrier: Arc<dyn LinkCarrier>,
+    names: Vec<Arc<str>>,
+    is_connected: bool,
+    /// `true` when this node leaves: it announces no workers.
+    is_leaving: bool,
+    apps: Vec<AppNodes>,
+    links: ForeignLinks,
+    outgoing: VecDeque<Outgoing>,
+    /// When a message that the engine had no room for is offered again.
+    retry_at: Option<Instant>,
+}
+
+impl Nodes {
+    pub(crate) fn new(carrier: Arc<dyn LinkCarrier>, names: Vec<Arc<str>>) -> Self {
+        let apps = names.iter().map(|_| AppNodes::default()).collect();
+        Self {
+            carrier,
+            names,
+            is_connected: false,
+            is_leaving: false,
+            apps,
+            links: ForeignLinks::default(),
+            outgoing: VecDeque::new(),
+            retry_at: None,
+        }
+    }
+
+    /// `true` while a message waits for the engine.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.retry_at.is_some()
+    }
+
+    pub(crate) fn stats(&self, app: usize) -> NodeStats {
+        self.apps[app].stats
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.outgoing.iter().map(Outgoing::bytes).sum::<usize>() + self.links.links.len() * LINK_BYTES
+    }
+
+    /// The number of another node's link, for this node's workers.
+    pub(crate) fn number(&mut self, link: ForeignLink) -> u32 {
+        self.links.number(link)
+    }
+
+    /// The link of another node that has a number.
+    pub(crate) fn link(&self, number: u32) -> Option<ForeignLink> {
+        self.links.links.get(&number).copied()
+    }
+
+    /// Writes an entry for a node, or for all others.
+    pub(crate) fn write(&mut self, app: usize, node: Option<u64>, entry: &NodeEntry) {
+        let entries = u64::from(is_of_worker(entry));
+        if !self.is_connected {
+            self.apps[app].stats.dropped += entries;
+            return;
+        }
+        if let Some(last) = self.outgoing.back_mut()
+            && (last.app, last.node) == (app, node)
+            && let Content::Open(writer) = &mut last.content
+            && writer.len() + entry.encoded_len() <= FRAME_BYTES
+        {
+            writer.entry(entry);
+            last.entries += entries;
+            return;
+        }
+        let mut writer = Box::<Writer>::default();
+        writer.entry(entry);
+        self.outgoing.push_back(Outgoing { app, node, content: Content::Open(writer), entries });
+    }
+
+    /// Gives the messages to the engine.
+    pub(crate) fn flush(&mut self, now: Instant) {
+        if self.retry_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.retry_at = None;
+        while let Some(first) = self.outgoing.front_mut() {
+            let message = first.seal();
+            let Ok(is_sent) = self.carrier.carry(&self.names[first.app], first.node, message) else {
+                self.retry_at = Some(now + RETRY_DELAY);
+                return;
+            };
+            let stats = &mut self.apps[first.app].stats;
+            *(if is_sent { &mut stats.sent } else { &mut stats.dropped }) += first.entries;
+            self.outgoing.pop_front();
+        }
+    }
+
+    /// Counts entries of another node, or a message that is malformed.
+    pub(crate) fn count(&mut self, app: usize, entries: u64, is_malformed: bool) {
+        let stats = &mut self.apps[app].stats;
+        stats.received += entries;
+        stats.refused += u64::from(is_malformed);
+    }
+
+    // Numbers of workers.
+
+    /// Announces the number of this node's workers, if it has changed or is due. Forgets nodes that have been silent for too long.
+    pub(crate) fn announce(&mut self, app: usize, count: u16, now: Instant) {
+        if !self.is_connected {
+            return;
+        }
+        let count = if self.is_leaving { 0 } else { count };
+        let announced = self.apps[app].announced;
+        if announced.is_some_and(|(last, at)| last == count && now < at + ANNOUNCE_INTERVAL) {
+            return;
+        }
+        self.apps[app].announced = Some((count, now));
+        self.apps[app].neighbors.retain(|_, neighbor| now < neighbor.heard_at + SILENCE_MAX);
+        self.add_up(app);
+        self.write(app, None, &NodeEntry::Workers { count, asks: announced.is_none() });
+    }
+
+    /// Announces no workers any more.
+    pub(crate) fn leave(&mut self) {
+        self.is_leaving = true;
+    }
+
+    /// Takes the announcement of another node. `own` is the number of this node's workers.
+    pub(crate) fn handle_workers(
+        &mut self,
+        app: usize,
+        node: u64,
+        (workers, asks): (u16, bool),
+        own: u16,
+        now: Instant,
+    ) {
+        if !self.is_connected {
+            return;
+        }
+        let count = if self.is_leaving { 0 } else { own };
+        let neighbors = &mut self.apps[app].neighbors;
+        if neighbors.len() < NODES_MAX || neighbors.contains_key(&node) {
+            neighbors.insert(node, Neighbor { workers, heard_at: now });
+        }
+        self.add_up(app);
+        if asks {
+            self.write(app, Some(node), &NodeEntry::Workers { count, asks: false });
+        }
+    }
+
+    /// A node has left, or is dead.
+    pub(crate) fn handle_left(&mut self, node: u64) {
+        self.links.forget(node);
+        for app in 0..self.apps.len() {
+            self.apps[app].neighbors.remove(&node);
+            self.add_up(app);
+        }
+    }
+
+    /// The engine is connected, or its connection is lost, perhaps both.
+    pub(crate) fn handle_engine(&mut self, changes: EngineChanges) {
+        self.is_connected = changes.is_connected;
+        for app in &mut self.apps {
+            app.announced = None;
+        }
+        if changes.is_lost {
+            for message in self.outgoing.drain(..) {
+                self.apps[message.app].stats.dropped += message.entries;
+            }
+            self.retry_at = None;
+            for app in 0..self.apps.len() {
+                self.apps[app].neighbors.clear();
+                self.add_up(app);
+            }
+        }
+    }
+
+    /// When [`Self::announce`] or [`Self::flush`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let announced = self.apps.iter().filter_map(|app| app.announced);
+        announced.map(|(_, at)| at + ANNOUNCE_INTERVAL).chain(self.retry_at).min()
+    }
+
+    fn add_up(&mut self, app: usize) {
+        let AppNodes { neighbors, stats, .. } = &mut self.apps[app];
+        let sum: usize = neighbors.values().map(|neighbor| usize::from(neighbor.workers)).sum();
+        stats.workers = u16::try_from(sum).unwrap_or(u16::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_other_nodes_links_are_bounded() {
+        let mut links = ForeignLinks::default();
+        let first = links.number((1, 7));
+        assert_eq!((first, links.number((1, 7)), links.number((2, 7))), (FOREIGN, FOREIGN, FOREIGN | 1));
+        for link in 0..LINKS_MAX as u32 {
+            links.number((3, link));
+        }
+        assert_eq!((links.numbers.len(), links.links.len()), (LINKS_MAX, LINKS_MAX));
+        assert_eq!(links.links.get(&first), None, "the oldest is forgotten");
+        links.forget(3);
+        assert_eq!((links.numbers.len(), links.links.len()), (0, 0));
+    }
+}
