@@ -10,6 +10,9 @@
 //! `generated_ms` is the time of that request, so that a page can show the delay. Each version has its own
 //! `ETag`. Matches have `Cache-Control: max-age=1`. A replay has no `Cache-Control`, so the feed's interval
 //! applies.
+//!
+//! The API is also a backend of Stentor: `POST /hooks` answers the event [`STOP_EVENT`], with which a visitor stops the API for
+//! [`OUTAGE`]. Meanwhile, documents have the status 503.
 
 use crate::replay::Replay;
 pub use crate::simulation::GoalId;
@@ -18,12 +21,17 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
+
+/// The event of a client that stops the API.
+pub const STOP_EVENT: &str = "stop_api";
+/// Time for which the API answers with 503 after this event.
+pub const OUTAGE: Duration = Duration::from_secs(20);
 
 /// Returns the time since 1970.
 pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
@@ -52,6 +60,8 @@ pub struct DemoUpstream {
     replay_began: OnceLock<Duration>,
     clock: Clock,
     began: Duration,
+    /// The time at which the API answers again.
+    stopped_until: Mutex<Duration>,
 }
 
 struct Live {
@@ -72,7 +82,8 @@ impl DemoUpstream {
     ) -> Self {
         let live = Live { world: World::new(seed, matches), newest: HashMap::new() };
         let began = kickoff.unwrap_or_else(&clock);
-        Self { live: Mutex::new(live), replay, replay_began: OnceLock::new(), clock, began }
+        let (live, replay_began, stopped_until) = (Mutex::new(live), OnceLock::new(), Mutex::default());
+        Self { live, replay, replay_began, clock, began, stopped_until }
     }
 
     /// Returns the newest version of a match's document. `None` if there is no such match.
@@ -121,6 +132,19 @@ impl DemoUpstream {
         Some(Version { etag: format!("\"{number}\""), body: body.clone() })
     }
 
+    /// Stops the API for a while. A second call changes nothing meanwhile.
+    fn stop(&self) {
+        let now = (self.clock)();
+        let mut until = self.stopped_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if *until <= now {
+            *until = now + OUTAGE;
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        (self.clock)() < *self.stopped_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the keys of all documents.
     fn keys(&self) -> Vec<String> {
         let matches = self.lock().world.matches();
@@ -157,6 +181,7 @@ fn router(upstream: Arc<DemoUpstream>) -> Router {
         .route("/matchcentre/{id}", a_match(Kind::Centre))
         .route("/scoreboard/{id}", a_match(Kind::Scoreboard))
         .route("/replay", get(replay))
+        .route("/hooks", post(answer_hooks))
         .with_state(upstream)
 }
 
@@ -165,7 +190,27 @@ async fn index(State(upstream): State<Arc<DemoUpstream>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
+/// Answers the questions of Stentor about events of clients.
+async fn answer_hooks(State(upstream): State<Arc<DemoUpstream>>, body: Bytes) -> Response {
+    let Ok(request) = serde_json::from_slice::<serde_json::Value>(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let questions = request["questions"].as_array().into_iter().flatten();
+    let answers = questions.map(|question| {
+        let is_known = question["event"] == STOP_EVENT;
+        if is_known {
+            upstream.stop();
+        }
+        serde_json::json!({ "id": question["id"], "allow": is_known, "ack": [{ "seconds": OUTAGE.as_secs() }] })
+    });
+    let body = serde_json::json!({ "answers": answers.collect::<Vec<_>>() }).to_string();
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
 fn a_match(upstream: &DemoUpstream, kind: Kind, id: &str, headers: &HeaderMap) -> Response {
+    if upstream.is_stopped() {
+        return stopped();
+    }
     // Refuses other spellings of an id, with a sign or leading zeros.
     let number = id.parse().ok().filter(|number: &u32| number.to_string() == id);
     match number.map(|id| upstream.newest(kind, id)) {
@@ -176,7 +221,15 @@ fn a_match(upstream: &DemoUpstream, kind: Kind, id: &str, headers: &HeaderMap) -
 }
 
 async fn replay(State(upstream): State<Arc<DemoUpstream>>, headers: HeaderMap) -> Response {
+    if upstream.is_stopped() {
+        return stopped();
+    }
     upstream.replayed().map_or_else(no_such_key, |version| answer(version, &headers, None))
+}
+
+fn stopped() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "a visitor of the demo has stopped the API for a while\n")
+        .into_response()
 }
 
 fn no_such_key() -> Response {

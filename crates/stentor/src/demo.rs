@@ -5,7 +5,7 @@
 //! module contains code for the demo.
 
 use crate::cli::DemoArgs;
-use crate::config::schema::{Feed, Link};
+use crate::config::schema::{Feed, Hook, HookOn, Link};
 use crate::config::{Config, Sources};
 use crate::logging;
 use crate::reload::Reloader;
@@ -61,10 +61,22 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let worker = worker.filter(|_| config.cluster.engine.0.is_none() && scheme == "http");
         // Only visitors of this machine may restart its processes.
         let can_restart = config.server.listen.ip().is_loopback() && config.listeners.is_empty();
+        // Nodes of a cluster have an API each, and one of them fetches for all.
+        let can_stop = can_restart && config.cluster.engine.0.is_none();
+        if can_stop {
+            config.hooks.push(Hook {
+                name: "demo".into(),
+                url: format!("http://{}/hooks", listener.local_addr()?),
+                on: vec![HookOn::Event],
+                events: vec![upstream::STOP_EVENT.into()],
+                ..Hook::default()
+            });
+        }
         let facts = Facts {
             has_replay: replay.is_some(),
             admin: client.url.clone(),
             needs_token: client.token.is_some(),
+            can_stop,
             worker: worker.as_ref().map(|_| WorkerFacts { can_restart }),
         };
         if let Some(worker) = worker {

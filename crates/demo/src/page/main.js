@@ -4,6 +4,7 @@ import * as centre from './centre.js';
 import { $, choice, element, loaded, text } from './dom.js';
 import { clockSpeed, libraries, replay as hasReplay } from './facts.js';
 import * as meter from './meter.js';
+import * as outage from './outage.js';
 import * as replay from './replay.js';
 import './room.js';
 import './snippets.js';
@@ -116,9 +117,13 @@ function look(id) {
   meter.restart();
   const mine = feed = stentor.feed(`matchcentre/${current}`);
   const place = () => text($('place'), [mine.state === 'live' ? '' : `${mine.state}: ${mine.reason}`, mine.offset && `version ${mine.offset}`].filter(Boolean).join(', '));
-  mine.on('state', place);
+  mine.on('state', () => {
+    place();
+    outage.seen(mine.state);
+  });
   mine.on('change', (document, change) => {
     place();
+    outage.seen(mine.state);
     const cost = meter.counted(mine, document, change);
     meter.show(cost, document, change);
     centre.show(document);

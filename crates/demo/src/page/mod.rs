@@ -9,6 +9,7 @@
 mod documents;
 
 use crate::simulation::SECONDS_PER_TICK;
+use crate::upstream::STOP_EVENT;
 use crate::worker::{PATH, PROGRAM};
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -16,11 +17,12 @@ use std::path::Path;
 /// The configuration of the room. The page shows it.
 pub const ROOM: &str = include_str!("../room.toml");
 const PAGE: &str = include_str!("page.html");
-const MODULES: [(&str, &str); 8] = [
+const MODULES: [(&str, &str); 9] = [
     ("centre.js", include_str!("centre.js")),
     ("dom.js", include_str!("dom.js")),
     ("main.js", include_str!("main.js")),
     ("meter.js", include_str!("meter.js")),
+    ("outage.js", include_str!("outage.js")),
     ("replay.js", include_str!("replay.js")),
     ("room.js", include_str!("room.js")),
     ("snippets.js", include_str!("snippets.js")),
@@ -41,6 +43,8 @@ pub struct Facts {
     pub admin: String,
     /// `true` if the admin API requires a token.
     pub needs_token: bool,
+    /// `true` if the page may stop the API for a while.
+    pub can_stop: bool,
     /// The worker, which is shown only if it runs.
     pub worker: Option<WorkerFacts>,
 }
@@ -101,13 +105,14 @@ fn facts_module(
     let worker = facts.worker.map(
         |worker| serde_json::json!({ "path": PATH, "program": PROGRAM, "canRestart": worker.can_restart }),
     );
-    let exports: [(&str, serde_json::Value); 7] = [
+    let exports: [(&str, serde_json::Value); 8] = [
         ("libraries", libraries.into()),
         ("replay", facts.has_replay.into()),
         ("clockSpeed", SECONDS_PER_TICK.into()),
         ("admin", facts.admin.as_str().into()),
         ("needsToken", facts.needs_token.into()),
         ("roomConfig", ROOM.into()),
+        ("stopEvent", facts.can_stop.then_some(STOP_EVENT).into()),
         ("worker", worker.into()),
     ];
     let mut module = String::new();

@@ -66,7 +66,13 @@ fn everything_that_the_page_loads_is_served() {
 }
 
 fn facts() -> Facts {
-    Facts { has_replay: true, admin: "http://127.0.0.1:8001".into(), needs_token: false, worker: None }
+    Facts {
+        has_replay: true,
+        admin: "http://127.0.0.1:8001".into(),
+        needs_token: false,
+        can_stop: true,
+        worker: None,
+    }
 }
 
 #[test]

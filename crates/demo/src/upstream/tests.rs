@@ -36,6 +36,13 @@ impl Running {
         axum::http::Response::from_parts(parts, to_bytes(body, 1 << 20).await.unwrap())
     }
 
+    async fn post(&self, path: &str, body: &str) -> axum::http::Response<Bytes> {
+        let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        let response = self.router.call(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        axum::http::Response::from_parts(parts, to_bytes(body, 1 << 20).await.unwrap())
+    }
+
     fn pass(&self, ms: u64) {
         self.now_ms.fetch_add(ms, Ordering::SeqCst);
     }
@@ -146,4 +153,22 @@ fn each_goal_is_announced_once() {
     for (_, goal) in goals {
         assert!(goal.starts_with("Goal! ") && goal.contains('–') && goal.ends_with("')"), "{goal}");
     }
+}
+
+#[tokio::test]
+async fn a_visitor_stops_the_api_for_a_while() {
+    let running = start(None);
+    let outage_ms = u64::try_from(OUTAGE.as_millis()).unwrap();
+    let question = r#"{"questions":[{"id":7,"hook":"event","event":"stop_api"},{"id":8,"event":"other"}]}"#;
+    let answers = json(&running.post("/hooks", question).await);
+    assert_eq!(answers["answers"][0], serde_json::json!({"id": 7, "allow": true, "ack": [{"seconds": 20}]}));
+    assert_eq!(answers["answers"][1]["allow"], false);
+    running.pass(outage_ms - 1);
+    assert_eq!(running.ask("/matchcentre/1", None).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    // Another event doesn't prolong the outage.
+    running.post("/hooks", question).await;
+    running.pass(1);
+    assert_eq!(running.ask("/matchcentre/1", None).await.status(), StatusCode::OK);
+    running.post("/hooks", question.replace("stop_api", "x").as_str()).await;
+    assert_eq!(running.ask("/scoreboard/1", None).await.status(), StatusCode::OK);
 }
