@@ -49,7 +49,11 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         print!("{}", permissions::explain(&config, args.claims.as_deref(), &args.namespace, topic)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let needs = needs::of(&config, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    // With the environment, the configuration has values in place of references.
+    let with_references =
+        Sources::default().file(&args.file).load().map_or_else(|_| config.clone(), |loaded| loaded.0);
+    let needs =
+        needs::of(&with_references, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
     warnings.extend(needs.iter().filter_map(|need| need.warning(&locations)));
     warnings.extend(ports::warnings(&config, &locations));
     let attempts = match args.connect {

@@ -311,6 +311,10 @@ fn connect_tries_everything_once() {
     let secret = ("HOOK_SECRET", "0123456789abcdef");
     let (code, output) = json(dir.path(), &text, |command| command.env(secret.0, secret.1).arg("--connect"));
     assert_eq!(code, Some(1), "{output:#}");
+    assert_eq!(
+        (&output["needs"][0]["name"], &output["needs"][0]["available"]),
+        (&"HOOK_SECRET".into(), &true.into())
+    );
     let connections = output["connections"].as_array().unwrap();
     assert_eq!(connections.len(), expect.len(), "{output:#}");
     for (connection, (kind, name, ok, part)) in connections.iter().zip(expect) {
