@@ -132,12 +132,12 @@ push = true
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, fetched, status, nodes, links, metrics, health, ready, reload] = [
+  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, fetched, status, overview, nodes, links, metrics, health, ready, reload] = [
     ...['publish', 'emit', 'join', 'leave', 'disconnect', 'sessions'].map((name) => `POST /api/v1/${name}`),
     'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}',
-    'POST /api/v1/fetch', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /api/v1/links', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
+    'POST /api/v1/fetch', 'GET /api/v1/status', 'GET /api/v1/overview', 'GET /api/v1/nodes', 'GET /api/v1/links', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
   ].map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 20);
+  assert.equal(operations.length, 21);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -213,6 +213,7 @@ push = true
     await cutOff(operation);
   }
   await provoke(rooms, '400 query', '?x=1');
+  await provoke(overview, '400 query', '?x=1');
   for (const query of ['?x=1', '', '?room=', '?room=a&limit=0', '?room=a&limit=1001', '?room=a&after=me', '?room=a&namespace=']) {
     await provoke(members, '400 query', query);
   }
@@ -300,6 +301,8 @@ push = true
 
   // A feed that fails, so that the status has all of its members.
   await within(fetch(`${server.http}/feed/fetched/a`), 'an answer');
+  await provoke(overview, '200');
+  await provoke(overview, '200', '?after_ms=1');
   const { text: state } = await provoke(status, '200');
   assert.equal(JSON.parse(state).upstreams[0].last_failure.key, 'fetched/a');
   assert.deepEqual(await answered(nodes, '200'), { nodes: [] });

@@ -59,6 +59,8 @@ export async function showsMatches(t, browser) {
   assert.match(await page.locator('#score').innerText(), /\d+\D+\d+/);
   assert.equal(await page.locator('#missing').isVisible(), false, 'both libraries are there');
   assert.match(await page.locator('#instead').innerText(), /^instead of 1\d\d kB$/, 'deltas');
+  assert.match(await page.locator('#status').getAttribute('href'), /^http:\/\/127\.0\.0\.1:\d+\/$/);
+  assert.equal(await page.locator('#status').isVisible(), true, 'the link to the status page');
   await more(1);
   assert.ok(await page.locator('#operations li').count() > 1);
   for (const [name, label] of [['sse', 'SSE'], ['polling', 'Polling'], ['socket.io', 'Socket.IO'], ['sockjs', 'SockJS'], ['websocket', 'WebSocket']]) {

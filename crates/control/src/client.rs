@@ -115,6 +115,16 @@ impl AdminClient {
         self.request(Method::GET, "/api/v1/status", Vec::new(), "the request").await
     }
 
+    /// Returns the time series and findings, the response of `GET /api/v1/overview`, without samples up to a Unix
+    /// time in milliseconds.
+    ///
+    /// # Errors
+    /// No server answers, or it refuses the request.
+    pub async fn overview(&self, after_ms: u64) -> Result<serde_json::Value, ClientError> {
+        let path = format!("/api/v1/overview?after_ms={after_ms}");
+        self.request(Method::GET, &path, Vec::new(), "the request").await
+    }
+
     /// Makes the server reload its configuration.
     ///
     /// # Errors

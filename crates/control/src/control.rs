@@ -9,6 +9,7 @@ use crate::hooks::Hooks;
 use crate::links::Links;
 use crate::metrics::{Figures, Metrics};
 use crate::options::{AdminOptions, AdminTls, FeedsOptions, ProcessCounter, Reload, TOKEN_BYTES_MIN};
+use crate::overview::{Overview, Sources};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
 use crate::upstream::{Bodies, Prober, Upstreams};
@@ -47,6 +48,9 @@ pub struct Options {
     pub reload: Option<Arc<dyn Reload>>,
     /// Takes the connections of workers. `None`: there is no application link.
     pub links: Option<Arc<dyn Links>>,
+    /// Returns the page of a document, by a path such as `docs/operate.html`. The admin port serves it. `None`:
+    /// there are no documents.
+    pub documents: Option<fn(&str) -> Option<String>>,
 }
 
 impl Options {
@@ -178,7 +182,11 @@ impl Control {
 
         upstreams.iter().for_each(|upstream| upstream.log());
         let (token, tls) = (options.admin.token.is_some(), options.admin_tls.is_some());
-        tracing::info!(%admin_addr, token, tls, "the admin port is open");
+        let scheme = if tls { "https" } else { "http" };
+        tracing::info!(
+            %admin_addr, token, tls,
+            "the admin port is open; its status page is {scheme}://{admin_addr}/"
+        );
         let metrics = Metrics::default();
         let (plane, busy_timeout) = (data_plane.feeds.clone(), options.admin.busy_timeout);
         let pushed_documents =
@@ -204,9 +212,22 @@ impl Control {
             counters: options.counters,
             admin_tls: options.admin_tls.clone(),
         };
+        let overview = Arc::new(Overview::new(Sources {
+            data_plane: data_plane.clone(),
+            feeds: feeds.view(),
+            metrics: metrics.clone(),
+            hooks: options.hooks.clone(),
+            links: options.links.clone(),
+            admin_tls: options.admin_tls.clone(),
+        }));
         let state = admin::State {
             options: Current::new(options.admin),
-            services: Services { reload: options.reload, links: options.links },
+            services: Services {
+                reload: options.reload,
+                links: options.links,
+                overview: overview.clone(),
+                documents: options.documents,
+            },
             registry: metrics.registry(
                 figures,
                 &options.auth.as_ref().map(|auth| auth.metrics.clone()).unwrap_or_default(),
@@ -228,6 +249,7 @@ impl Control {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(feeds.run(changed, refetched, stopped.clone()));
+        tasks.spawn(overview.run(stopped.clone()));
         if let Some(auth) = options.auth {
             tasks.spawn(auth.run(stopped.clone()));
         }

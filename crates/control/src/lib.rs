@@ -18,6 +18,7 @@
 //! - `hooks`: questions to the backend.
 //! - `links`: the application link, as the admin port calls it.
 //! - `admin`: publish API, metrics, health, on their own port.
+//! - `overview`: time series and findings, for the status page.
 //! - `pushed_documents`: documents that backends push into feeds.
 //! - `secrets`: values of the configuration from the environment and from files.
 //! - `sample`: a sample of every metric, for the generated reference.
@@ -38,6 +39,7 @@ mod links;
 mod max_age;
 mod metrics;
 mod options;
+mod overview;
 mod percent;
 mod process;
 mod pushed_documents;
@@ -65,6 +67,7 @@ pub use options::{
     AdminOptions, AdminTls, Content, ContentCoding, FeedsOptions, ProcessCounter, Proxy, PushedKeys,
     Redirects, Reload, RequestMethod, TOKEN_BYTES_MIN, UpstreamOptions,
 };
+pub use overview::FINDING_DOCUMENTS;
 pub use request_header::upstream_header;
 pub use route::{Route, RouteError};
 pub use sample::sample_metrics;

@@ -21,14 +21,20 @@ pub(crate) fn stats() -> io::Result<ProcessStats> {
         parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;
     let booted_at_seconds = booted_at(&std::fs::read_to_string("/proc/stat")?).unwrap_or(0);
     let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let (descriptors, descriptors_max) = descriptor_counts()?;
     Ok(ProcessStats {
         resident_bytes: resident_pages.saturating_mul(rustix::param::page_size()),
         cpu: Duration::from_secs_f64(cpu_ticks as f64 / ticks_per_second as f64),
-        descriptors: descriptors()?,
-        descriptors_max: limit.current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX),
+        descriptors,
+        descriptors_max,
         started_at_seconds: booted_at_seconds + start_ticks / ticks_per_second,
     })
+}
+
+/// Returns the number of open file descriptors, and their limit.
+pub(crate) fn descriptor_counts() -> io::Result<(usize, usize)> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    Ok((descriptors()?, limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)))
 }
 
 /// Fields of `/proc/self/stat`.
@@ -52,6 +58,11 @@ fn parse_stat(stat: &str) -> Option<Stat> {
     let start_ticks = fields.nth(22 - 16)?.parse().ok()?;
     let resident_pages = fields.nth(24 - 23)?.parse().ok()?;
     Some(Stat { cpu_ticks: user + system, start_ticks, resident_pages })
+}
+
+/// Returns the CPU time of a process or thread in ticks, from its `stat`.
+pub(crate) fn cpu_ticks(stat: &str) -> Option<u64> {
+    parse_stat(stat).map(|stat| stat.cpu_ticks)
 }
 
 /// Returns the system's start time in seconds since 1970: `btime` in `/proc/stat`.

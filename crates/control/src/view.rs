@@ -17,6 +17,8 @@ pub(crate) struct UpstreamView {
     /// Interval of fetches that `Cache-Control` of the last response sets. `None` while `poll_interval`
     /// applies.
     pub(crate) max_age: Option<Duration>,
+    /// The time since which the last fetch of some key has failed.
+    pub(crate) failing_since: Option<SystemTime>,
     /// The last failure or 404: its key, cause and time.
     pub(crate) last_failure: Option<(Key, String, SystemTime)>,
 }
@@ -63,6 +65,8 @@ impl FeedsView {
         let (stats, upstreams) = &mut *self.lock();
         *stats = scheduler.stats();
         for (upstream, lane) in upstreams.iter_mut().zip(scheduler.lanes()) {
+            upstream.failing_since =
+                (lane.failed_keys() > 0).then(|| upstream.failing_since.unwrap_or_else(SystemTime::now));
             upstream.lane = lane;
         }
     }

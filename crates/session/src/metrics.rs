@@ -172,6 +172,8 @@ figures! {
     messages: Counter = "messages_received",
     /// Bytes received from clients.
     received_bytes: Counter = "received_bytes",
+    /// Bytes sent to clients, without the overhead of TLS.
+    sent_bytes: Counter = "sent_bytes",
     /// Sessions and connections ended because the client broke the protocol or a limit.
     protocol_errors: Counter = "protocol_errors",
     /// Deliveries due: publications times the sessions that receive them.

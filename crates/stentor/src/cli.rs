@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Token(TokenArgs),
     /// Check whether a server answers; for health checks of containers.
     Health(HealthArgs),
-    /// Show the status of a running server in the terminal, refreshed each second.
+    /// Show the status of a running server in the terminal, refreshed every two seconds.
     Top(TopArgs),
     /// Make a running server fetch a feed from its API at once, and print the request, the response and the
     /// time of the next fetch.

@@ -205,7 +205,14 @@ pub(crate) async fn launch(
     }
     let runtime = tokio::runtime::Handle::current();
     let reload: Option<Arc<dyn Reload>> = Some(reloader.clone());
-    let options = stentor_control::Options { counters, auth, reload, ledger: Some(ledger), ..control };
+    let options = stentor_control::Options {
+        counters,
+        auth,
+        reload,
+        ledger: Some(ledger),
+        documents: Some(stentor_demo::page::document),
+        ..control
+    };
     let control = Control::start(&runtime, options, plane.clone(), signals);
     let control = control.map_err(|error| match error {
         stentor_control::Error::Listen { listen, source } => cannot_listen("--admin", listen, &source),
@@ -235,6 +242,16 @@ pub(crate) async fn launch(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn findings_refer_to_documents_that_are_served() {
+        for document in stentor_control::FINDING_DOCUMENTS {
+            let (path, anchor) = document.split_once('#').unwrap();
+            let page = stentor_demo::page::document(path).expect(path);
+            assert!(page.contains(&format!("id=\"{anchor}\"")), "{document}");
+        }
+        assert_eq!(stentor_demo::page::document("docs/operate.md"), None);
+    }
 
     #[test]
     fn errors_name_the_flag() {

@@ -14,12 +14,12 @@ use super::lists::{members, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{
-    COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, NO_AUTH, PUBLISH_REASONS, PUT_REASONS,
-    RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS,
+    COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, NO_AUTH, OVERVIEW_QUERY, PUBLISH_REASONS,
+    PUT_REASONS, RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS,
 };
 use super::reload::reload;
 use super::revocations;
-use super::status::{healthz, nodes, readyz, show_metrics, status};
+use super::status::{healthz, nodes, overview, readyz, show_metrics, status};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// All operations.
-pub static OPERATIONS: [Operation; 20] = [
+pub static OPERATIONS: [Operation; 21] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -271,6 +271,19 @@ pub static OPERATIONS: [Operation; 20] = [
         responses: &[(200, json("Status", "The status."))],
         reasons: &[INTERNAL],
         handler: || get(status),
+        ..COMMAND
+    },
+    Operation {
+        method: "GET",
+        path: "/api/v1/overview",
+        summary: "Time series and findings",
+        description: "Time series of the last 15 minutes, one sample every two seconds, and what is wrong now. The query `after_ms=TIME` leaves \
+                      out samples up to this one: repeat the last of `times_ms`. A value is `null` where there is none: before a series \
+                      begins, or while no delivery is measured. The status page (`GET /`) and `stentor top` show it. It describes the node \
+                      that answers.",
+        responses: &[(200, json("Overview", "The time series and the findings."))],
+        reasons: &[OVERVIEW_QUERY],
+        handler: || get(overview),
         ..COMMAND
     },
     Operation {

@@ -32,6 +32,7 @@ use crate::current::Current;
 use crate::links::Links;
 use crate::metrics::{Metrics, ReasonLabels, Refusals};
 use crate::options::{AdminOptions, Reload};
+use crate::overview::Overview;
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::{Signals, stopped};
 use crate::upstream::Prober;
@@ -71,10 +72,11 @@ const HEADERS_MAX: usize = 64;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Parts of the process that requests call. `None`: the process doesn't have it.
-#[derive(Default)]
 pub(crate) struct Services {
     pub(crate) reload: Option<Arc<dyn Reload>>,
     pub(crate) links: Option<Arc<dyn Links>>,
+    pub(crate) overview: Arc<Overview>,
+    pub(crate) documents: Option<fn(&str) -> Option<String>>,
 }
 
 /// State shared by all requests.
@@ -154,7 +156,7 @@ fn router(state: Arc<State>) -> Router {
     page::add_to(links::add_to(router))
         .fallback(async || {
             let message = "known paths are / (the status page), /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
-                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/fetch, /api/v1/status, /api/v1/nodes, /api/v1/links, \
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/fetch, /api/v1/status, /api/v1/overview, /api/v1/nodes, /api/v1/links, \
                            /api/v1/reload, /link/v1, /metrics, /healthz and \
                            /readyz";
             Refusal::new(reason::ROUTE, message)

@@ -77,6 +77,14 @@ fn operation(operation: &Operation) -> Value {
     match operation.path {
         "/api/v1/rooms" => value["parameters"] = rooms_parameters(),
         "/api/v1/rooms/members" => value["parameters"] = members_parameters(),
+        "/api/v1/overview" => {
+            value["parameters"] = json!([{
+                "name": "after_ms",
+                "in": "query",
+                "description": "Leaves out samples up to this Unix time, in milliseconds.",
+                "schema": {"type": "integer", "minimum": 0, "maximum": u64::MAX, "default": 0},
+            }])
+        }
         _ => {}
     }
     if !operation.requests.is_empty() {
@@ -512,6 +520,24 @@ fn other_schemas() -> Value {
         "Error": object(json!({
             "code": {"type": "string", "description": "For programs."},
             "message": {"type": "string", "description": "For humans; it may change."},
+        })),
+        "Overview": object(json!({
+            "interval_ms": {"type": "integer", "minimum": 1, "description": "Time between two samples."},
+            "times_ms": {"type": "array", "items": count, "description": "Unix times of the samples, in milliseconds. Each is greater than the last."},
+            "charts": {"type": "array", "items": object(json!({
+                "name": text,
+                "unit": {"enum": ["count", "per_second", "bytes", "bytes_per_second", "seconds", "percent"], "description": "`percent`: of one processor."},
+                "series": {"type": "array", "items": object(json!({
+                    "name": text,
+                    "values": {"type": "array", "items": {"type": ["number", "null"]}, "description": "One value per sample."},
+                }))},
+            }))},
+            "findings": {"type": "array", "description": "What is wrong now, the worst first.", "items": object(json!({
+                "severity": {"enum": ["error", "warning"], "description": "`error`: clients are affected now."},
+                "code": {"type": "string", "description": "For programs."},
+                "text": {"type": "string", "description": "For humans; it may change."},
+                "document": {"type": "string", "description": "The document that helps: a path of this server, with an anchor."},
+            }))},
         })),
         "Status": object(json!({
             "version": text,

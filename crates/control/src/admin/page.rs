@@ -1,9 +1,11 @@
 //! The status page: `GET /` on the admin port. The page contains no data; its script reads the admin API,
-//! with the token that the operator enters.
+//! with the token that the operator enters. Beside it, the port serves the documents to which findings refer.
 
-use super::State;
+use super::{Refusal, State, reason};
 use axum::Router;
-use axum::http::{HeaderName, header};
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{HeaderName, Response, Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use std::sync::Arc;
@@ -13,6 +15,12 @@ use std::sync::Arc;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// The content security policy of documents, which have a style of their own and load nothing.
+const DOCUMENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; \
+                               frame-ancestors 'none'";
+/// The beginnings of documents' paths.
+const DOCUMENT_FOLDERS: [&str; 2] = ["/docs/", "/clients/"];
+
 /// The page's files, each with path, `Content-Type` and text.
 const FILES: [(&str, &str, &str); 3] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
@@ -20,13 +28,17 @@ const FILES: [(&str, &str, &str); 3] = [
     ("/status.css", "text/css; charset=utf-8", include_str!("page/status.css")),
 ];
 
-/// Returns `true` for the path of a file of the page. The files contain no secrets, and a browser can't send
-/// a token with them.
+/// Returns `true` for the path of a file of the page, and of a document. They contain no secrets, and a browser
+/// can't send a token with them.
 pub(super) fn is_page(path: &str) -> bool {
     FILES.iter().any(|(file, ..)| *file == path)
+        || DOCUMENT_FOLDERS.iter().any(|folder| path.starts_with(folder))
 }
 
 pub(super) fn add_to(router: Router<Arc<State>>) -> Router<Arc<State>> {
+    let router = DOCUMENT_FOLDERS
+        .iter()
+        .fold(router, |router, folder| router.route(&format!("{folder}{{*path}}"), get(document)));
     FILES.into_iter().fold(router, |router, (path, content_type, text)| {
         let headers: [(HeaderName, &str); 3] = [
             (header::CONTENT_TYPE, content_type),
@@ -35,4 +47,20 @@ pub(super) fn add_to(router: Router<Arc<State>>) -> Router<Arc<State>> {
         ];
         router.route(path, get(async move || (headers, text).into_response()))
     })
+}
+
+/// Returns the page of a document.
+async fn document(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
+    let path = uri.path().trim_start_matches('/');
+    match state.services.documents.and_then(|documents| documents(path)) {
+        Some(text) => {
+            let headers = [
+                (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+                (header::CONTENT_SECURITY_POLICY, DOCUMENT_POLICY),
+                (header::REFERRER_POLICY, "no-referrer"),
+            ];
+            (headers, text).into_response()
+        }
+        None => Refusal::new(reason::ROUTE, "there is no such document").into_response(),
+    }
 }

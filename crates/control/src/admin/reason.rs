@@ -64,6 +64,7 @@ reasons! {
         "The cluster's engine doesn't answer. The message says whether the outcome is unknown. Retry.";
     STOPPED: SERVICE_UNAVAILABLE, "stopped", "The server shut down before it finished the command.";
     ROOMS_QUERY: BAD_REQUEST, "query", "A query parameter is unknown or invalid.";
+    OVERVIEW_QUERY: BAD_REQUEST, "query", "The query is not `after_ms=N`.";
     KEY: BAD_REQUEST, "key", "The key is invalid.";
     QUERY: BAD_REQUEST, "query", "The query is not `sequence=N`.";
     DOCUMENT: BAD_REQUEST, "document", "The document is not valid JSON, or its compression is broken. The last document stays.";

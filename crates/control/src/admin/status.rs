@@ -1,11 +1,12 @@
 //! Health, metrics and status, for monitoring.
 
+use super::commands::refuse;
 use super::{Refusal, State, json, reason};
 use crate::unix_time::unix_seconds;
 use crate::{metrics, process};
 use axum::body::Body;
 use axum::extract::State as Shared;
-use axum::http::{Response, StatusCode, header};
+use axum::http::{Response, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
 use serde_json::{Map, Value, json as object};
@@ -84,6 +85,18 @@ fn sums(metrics: Vec<Metric>) -> Map<String, Value> {
         all.insert(name.to_owned(), value);
     }
     all
+}
+
+/// Handles `GET /api/v1/overview`.
+pub(super) async fn overview(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
+    let after_ms = match uri.query().filter(|query| !query.is_empty()) {
+        None => Some(0),
+        Some(query) => query.strip_prefix("after_ms=").and_then(|time| time.parse().ok()),
+    };
+    match after_ms {
+        Some(after_ms) => json(StatusCode::OK, &state.services.overview.view(after_ms)),
+        None => refuse(&state, Refusal::new(reason::OVERVIEW_QUERY, "the query is after_ms=N")),
+    }
 }
 
 /// Handles `GET /api/v1/status` on the blocking pool, like [`show_metrics`].

@@ -235,6 +235,12 @@ impl Hooks {
         self.hooks.iter().any(|hook| hook.filter.is_on(kind))
     }
 
+    /// Returns the names of the hooks whose breaker is open.
+    pub(crate) fn paused(&self) -> impl Iterator<Item = String> {
+        let paused = self.hooks.iter().filter(|hook| hook.metrics.breaker_open.get() != 0);
+        paused.map(|hook| hook.name.to_string())
+    }
+
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
     }

@@ -295,3 +295,12 @@ pub struct LaneStats {
     /// `true` for each kind of failure that has occurred, by [`FailureClass`].
     pub has_failed: [bool; FAILURE_CLASSES],
 }
+
+impl LaneStats {
+    /// The number of keys whose last fetch has failed. A key that the upstream doesn't have is no failure of the
+    /// upstream.
+    pub fn failed_keys(&self) -> usize {
+        let failing = FailureClass::ALL.iter().zip(self.failing);
+        failing.filter(|(class, _)| **class != FailureClass::NotFound).map(|(_, keys)| keys).sum()
+    }
+}

@@ -321,6 +321,59 @@ async fn health_status_and_metrics_are_reported() {
 }
 
 #[tokio::test]
+async fn the_overview_has_time_series_and_findings() {
+    let mut options = feeds(vec![upstream("matches", script(vec![bare(503)]).await)]);
+    options.keys_max = 1;
+    let rig = Rig::new(options, AdminOptions::default());
+    rig.want("matches/1");
+    let overview = async |query: &str| {
+        let (status, text) = rig.admin(&format!("/api/v1/overview{query}")).await;
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let found = patiently("the finding", async {
+        loop {
+            let found = overview("").await;
+            if found["findings"][0] != serde_json::Value::Null {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let finding = &found["findings"][0];
+    assert_eq!((&finding["code"], &finding["severity"]), (&"upstream_failing".into(), &"error".into()));
+    let text = finding["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("The upstream matches has been failing for ") && text.contains(": 1 key."),
+        "{text}"
+    );
+    let connections = &found["charts"][0];
+    assert_eq!((&connections["name"], &connections["unit"]), (&"connections".into(), &"count".into()));
+    let values = connections["series"][0]["values"].as_array().unwrap();
+    assert_eq!(values.last(), Some(&35.0.into()));
+    let times = found["times_ms"].as_array().unwrap();
+    assert_eq!(times.len(), values.len());
+    let later = overview(&format!("?after_ms={}", times[0])).await;
+    assert!(!later["times_ms"].as_array().unwrap().contains(&times[0]));
+    for query in ["?after_ms=", "?after_ms=-1", "?x=1"] {
+        assert_eq!(rig.admin(&format!("/api/v1/overview{query}")).await.0, 400, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn documents_are_served_without_the_token() {
+    let documents: fn(&str) -> Option<String> = |path| (path == "docs/a.html").then(|| "<p>a".into());
+    let admin = AdminOptions { token: Some("0123456789abcdef".into()), ..AdminOptions::default() };
+    let rig = Rig::start(Options { documents: Some(documents), admin, ..Options::default() });
+    assert_eq!(rig.admin("/docs/a.html").await, (200, "<p>a".into()));
+    assert_eq!(rig.admin("/docs/b.html").await.0, 404);
+    assert_eq!(rig.admin("/clients/docs/a.html").await.0, 404);
+    assert_eq!(rig.admin("/api/v1/overview").await.0, 401);
+    assert_eq!(Rig::with_admin(|_| {}).admin("/docs/a.html").await.0, 404);
+}
+
+#[tokio::test]
 async fn slow_clients_are_cut_off() {
     // Each rig has one short timeout, for the operation that must be too slow, so a busy machine fails no
     // test.

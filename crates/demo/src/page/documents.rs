@@ -12,19 +12,24 @@ macro_rules! documents {
     ($($path:literal),+) => { [$(($path, include_str!(concat!("../../../../", $path, ".md")))),+] };
 }
 /// Paths without the extension, and the texts.
-pub(super) const DOCUMENTS: [(&str, &str); 12] = documents!(
+pub(super) const DOCUMENTS: [(&str, &str); 17] = documents!(
     "clients/js/README",
     "docs/admin-api",
+    "docs/cluster",
     "docs/configuration",
+    "docs/deploys",
     "docs/fallbacks",
     "docs/feeds",
     "docs/from-socketio",
+    "docs/hooks",
+    "docs/limits",
     "docs/live-in-five-minutes",
     "docs/metrics",
     "docs/operate",
     "docs/protocol",
     "docs/security",
-    "docs/socketio"
+    "docs/socketio",
+    "docs/tls"
 );
 const STYLE: &str = "\
 :root { color-scheme: light dark }
@@ -33,13 +38,20 @@ pre { overflow-x: auto; padding: .8rem; background: #8881; border-radius: .4rem 
 table { display: block; overflow-x: auto; border-collapse: collapse }
 th, td { border: 1px solid #8886; padding: .3rem .6rem; text-align: left; vertical-align: top }";
 
-/// Returns each document as a plain page.
+/// Returns each document as a plain page, with a link to the demo.
 pub(super) fn plain() -> impl Iterator<Item = File> {
     DOCUMENTS.iter().map(|(path, text)| File {
         path: format!("/{path}.html"),
         content_type: HTML,
-        body: page(path, text).into(),
+        body: page(path, text, "Demo").into(),
     })
+}
+
+/// Returns a document as a plain page for the admin port, with a link to the status page. `path` is that of the
+/// page, such as `docs/operate.html`. `None` if there is no such document.
+pub fn document(path: &str) -> Option<String> {
+    let name = path.strip_suffix(".html")?;
+    DOCUMENTS.iter().find(|(known, _)| *known == name).map(|(path, text)| page(path, text, "Status page"))
 }
 
 /// Returns the files of the site in `folder`, but for its first page, whose path is the demo's.
@@ -83,8 +95,8 @@ pub(super) fn site(folder: &Path) -> anyhow::Result<Vec<File>> {
 }
 
 /// Renders a document. Links to other documents lead to their pages; links to what the demo doesn't serve, and
-/// images, become text.
-fn page(path: &str, text: &str) -> String {
+/// images, become text. `home` is the name of the page at `/`.
+fn page(path: &str, text: &str, home: &str) -> String {
     let events: Vec<_> = Parser::new_ext(text, Options::ENABLE_TABLES).collect();
     let mut rendered = Vec::with_capacity(events.len());
     let mut title = String::new();
@@ -120,7 +132,7 @@ fn page(path: &str, text: &str) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title} · Stentor</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}</style>\n\
-         <nav><a href=\"/\">Demo</a></nav>\n<main>\n{body}</main>\n</html>\n"
+         <nav><a href=\"/\">{home}</a></nav>\n<main>\n{body}</main>\n</html>\n"
     )
 }
 

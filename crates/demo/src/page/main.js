@@ -2,7 +2,7 @@
 
 import * as centre from './centre.js';
 import { $, choice, element, loaded, text } from './dom.js';
-import { clockSpeed, libraries, replay as hasReplay } from './facts.js';
+import { admin, clockSpeed, libraries, replay as hasReplay } from './facts.js';
 import * as meter from './meter.js';
 import * as outage from './outage.js';
 import * as replay from './replay.js';
@@ -69,6 +69,12 @@ async function go(name) {
     text($('linktext'), error.message);
   }
 }
+
+/* ---- The status page ---- */
+
+// The admin port is on the server's loopback address, unless it is configured otherwise.
+$('status').href = `${admin}/`;
+$('status').hidden = new URL(admin).hostname !== location.hostname && !(location.hostname === 'localhost' && new URL(admin).hostname === '127.0.0.1');
 
 /* ---- The matches ---- */
 

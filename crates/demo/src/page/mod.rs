@@ -8,6 +8,8 @@
 
 mod documents;
 
+pub use documents::document;
+
 use crate::simulation::SECONDS_PER_TICK;
 use crate::upstream::STOP_EVENT;
 use crate::worker::{PATH, PROGRAM};

@@ -48,14 +48,17 @@ pub(super) fn answer(
             if replies.len() > protocols.ex.options().limits.replies_bytes_max {
                 conns.hold(index, Held::REPLIES);
             }
-        } else if conns.driver.send_bytes(conn.id, &conns.cork) == Sending::InFlight {
-            conn.in_flight = true;
-            if bytes > SMALL_INPUT_BYTES {
-                holdings::report_memory(conns, protocols);
+        } else {
+            protocols.ex.metrics().sent_bytes.add(bytes as u64);
+            if conns.driver.send_bytes(conn.id, &conns.cork) == Sending::InFlight {
+                conn.in_flight = true;
+                if bytes > SMALL_INPUT_BYTES {
+                    holdings::report_memory(conns, protocols);
+                }
+            } else if matches!(conn.machine, Machine::Http(_)) {
+                // The bytes may have been the answer to a poll.
+                taken(conns, protocols, index);
             }
-        } else if matches!(conn.machine, Machine::Http(_)) {
-            // The bytes may have been the answer to a poll.
-            taken(conns, protocols, index);
         }
     }
     conns.cork.clear();
@@ -135,6 +138,8 @@ pub(super) fn flush(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
             let begin: Vec<u8> = conns.frames[0].bytes().iter().take(STATUS_LINE_BYTES).copied().collect();
             conns.log_sent(&protocols.ex, index, &begin);
         }
+        let bytes: usize = conns.frames.iter().map(Frame::len).sum();
+        protocols.ex.metrics().sent_bytes.add(bytes as u64);
         let sending = conns.driver.send(conn_id, &mut conns.frames);
         protocols.ex.record_latencies(Instant::now);
         if let Some(conn) = conns.table.get_mut(index) {

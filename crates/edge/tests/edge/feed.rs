@@ -390,6 +390,22 @@ fn pipelining_behind_a_request_that_waits_is_bounded() {
 }
 
 #[test]
+fn sent_bytes_are_counted_for_answers_and_documents() {
+    let server = Server::start(1, |_| {});
+    let mut http = server.http();
+    assert_eq!(http.get("/healthz").text(), "ok\n");
+    let answer = server.metric("sent_bytes");
+    assert!(answer > 0);
+    assert_eq!(http.get("/healthz").text(), "ok\n");
+    server.until_metric("sent_bytes", |sent| sent == 2 * answer);
+    let document = format!("\"{}\"", "x".repeat(100_000));
+    server.document("k", &document);
+    assert_eq!(http.get("/feed/k").text(), document);
+    let bytes = document.len() as u64;
+    server.until_metric("sent_bytes", |sent| (bytes..bytes + 1_000).contains(&(sent - 2 * answer)));
+}
+
+#[test]
 fn keys_in_paths_are_decoded_once() {
     let server = Server::start(1, |_| {});
     server.document("a-b/c", "1");

@@ -1,0 +1,93 @@
+//! The overview of the server: time series of the last 15 minutes, and findings about what is wrong now. The
+//! status page and `stentor top` show it.
+//!
+//! - `readings`: reads the figures of all parts of the process at one moment.
+//! - `series`: keeps the time series; sans-I/O.
+//! - `findings`: derives the findings from readings; a pure function.
+//! - `threads`: CPU time of the threads.
+//!
+//! One sample is taken per [`INTERVAL`], whether a page is open or not. A sample reads counters that other
+//! parts count anyway, so messages cost nothing more.
+//!
+//! **Invariant.** The series take at most [`SERIES_MAX`] × [`SAMPLES_MAX`] numbers of four bytes.
+
+mod findings;
+mod readings;
+mod series;
+mod threads;
+
+pub use findings::DOCUMENTS as FINDING_DOCUMENTS;
+pub(crate) use findings::Finding;
+pub(crate) use readings::Sources;
+pub(crate) use series::Chart;
+
+use crate::signals::stopped;
+use serde::Serialize;
+use series::Series;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Time between two samples.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Maximum number of samples: those of 15 minutes.
+const SAMPLES_MAX: usize = 450;
+/// Maximum number of series. More than about 200 cores would need more; the series of further cores are left
+/// out.
+const SERIES_MAX: usize = 256;
+
+/// The time series, and the sources of their figures.
+pub(crate) struct Overview {
+    sources: Sources,
+    kept: Mutex<(Series, Vec<Finding>)>,
+}
+
+/// The response of `GET /api/v1/overview`.
+#[derive(Serialize)]
+pub(crate) struct View {
+    interval_ms: u64,
+    /// The Unix times of the samples.
+    times_ms: Vec<u64>,
+    charts: Vec<Chart>,
+    findings: Vec<Finding>,
+}
+
+impl Overview {
+    pub(crate) fn new(sources: Sources) -> Self {
+        Self { sources, kept: Mutex::new((Series::new(SAMPLES_MAX, SERIES_MAX), Vec::new())) }
+    }
+
+    /// Takes samples until `stop` is set.
+    pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let mut ticks = interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stopped(&mut stop) => return,
+                _ = ticks.tick() => {}
+            }
+            let this = self.clone();
+            // On the blocking pool, because reading `/proc` blocks. A panic ends one sample only.
+            if let Err(error) = tokio::task::spawn_blocking(move || this.sample()).await {
+                tracing::debug!(%error, "a sample of the overview failed");
+            }
+        }
+    }
+
+    fn sample(&self) {
+        let readings = self.sources.read();
+        let findings = findings::findings(&readings);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.0.record(Instant::now(), &readings);
+        kept.1 = findings;
+    }
+
+    /// Returns the samples that were taken after a Unix time in milliseconds, and the current findings.
+    pub(crate) fn view(&self, after_ms: u64) -> View {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (times_ms, charts) = kept.0.after(after_ms);
+        let interval_ms = u64::try_from(INTERVAL.as_millis()).unwrap_or(u64::MAX);
+        View { interval_ms, times_ms, charts, findings: kept.1.clone() }
+    }
+}
