@@ -132,12 +132,12 @@ push = true
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, fetched, status, overview, nodes, links, metrics, health, ready, reload] = [
+  const [publish, emit, join, leave, disconnect, sessions, nodeSessions, rooms, members, revoke, revocations, put, remove, fetched, status, overview, nodes, links, metrics, health, ready, reload] = [
     ...['publish', 'emit', 'join', 'leave', 'disconnect', 'sessions'].map((name) => `POST /api/v1/${name}`),
-    'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}',
+    'GET /api/v1/sessions', 'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}',
     'POST /api/v1/fetch', 'GET /api/v1/status', 'GET /api/v1/overview', 'GET /api/v1/nodes', 'GET /api/v1/links', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
   ].map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 21);
+  assert.equal(operations.length, 22);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -199,6 +199,8 @@ push = true
   assert.deepEqual(await answered(emit, '200', null, command(unheard)), { sessions: 1, acknowledgements: [], missing: 1 });
   const listed = await answered(sessions, '200', null, command({}));
   assert.deepEqual([listed.count, listed.truncated, listed.sessions[0].id], [1, false, socket.id]);
+  assert.deepEqual(await answered(nodeSessions, '200', `?search=${socket.id}&limit=1`), listed);
+  assert.equal((await answered(nodeSessions, '200', '?search=nobody')).count, 0);
   assert.deepEqual(await answered(rooms, '200', null), { rooms: [{ name: 'lobby', sessions: 1 }, { name: 'other', sessions: 1 }, { name: 'too', sessions: 1 }] });
   assert.equal((await answered(rooms, '200', '?limit=1')).next, 'lobby');
   assert.deepEqual(await answered(leave, '200', null, command({ leave: ['lobby'] })), { sessions: 1 });
@@ -213,6 +215,7 @@ push = true
     await cutOff(operation);
   }
   await provoke(rooms, '400 query', '?x=1');
+  for (const query of ['?x=1', '?limit=0', '?limit=1001', '?search=%ff']) await provoke(nodeSessions, '400 query', query);
   await provoke(overview, '400 query', '?x=1');
   for (const query of ['?x=1', '', '?room=', '?room=a&limit=0', '?room=a&limit=1001', '?room=a&after=me', '?room=a&namespace=']) {
     await provoke(members, '400 query', query);

@@ -9,7 +9,8 @@ use stentor_hub::Key;
 use stentor_ports::{
     Broadcast, Busy, Command, CommandError, Commands, Concerned, Denial, Done, Drain, FeedUpdate, Feeds,
     KeyInterest, Lifecycle, LinkApp, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed,
-    PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, Target,
+    PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList,
+    SessionsQuery, Target,
 };
 
 /// Commands for a node, and for the sessions of the other nodes; and the node's feeds, in agreement with the other nodes.
@@ -156,6 +157,10 @@ impl Commands for ClusterCommands {
         let question = Question::Rooms(query.clone());
         let finish = move |done| Finish::Rooms { limit, done };
         self.local.list_rooms(query, self.then_ask(done, question, Answered::Rooms, finish));
+    }
+
+    fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
+        self.local.list_sessions(query, done);
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

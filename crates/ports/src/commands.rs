@@ -11,7 +11,7 @@
 
 use crate::{
     Busy, CommandError, Denial, Done, LinkApp, MemberList, MembersQuery, PublicId, Recheck, RoomList,
-    RoomsQuery, SessionList,
+    RoomsQuery, SessionList, SessionsQuery,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -297,6 +297,9 @@ pub trait Commands: Send + Sync {
 
     /// Lists rooms.
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>);
+
+    /// Lists sessions of this node, of all protocols and namespaces, the ones with the fullest send buffers first.
+    fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>);
 
     /// Carries out an action on the sockets of an application of this node whose clients are served by workers. A socket's id is a room of
     /// its own. Named sessions of the target are ignored, and so is [`Command::Call`]. An event reaches clients that speak Socket.IO's own

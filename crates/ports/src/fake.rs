@@ -6,7 +6,7 @@ use crate::{
     FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkApp, LinkEntry, LinkInbox,
     LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink, MemberList, MembersQuery, Metric,
     MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck,
-    RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket,
+    RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName, SocketRequest, Target, Ticket,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,7 @@ pub enum Call {
     Recheck(Recheck, Done<Concerned>),
     ListMembers(MembersQuery, Done<MemberList>),
     ListRooms(RoomsQuery, Done<RoomList>),
+    ListSessions(SessionsQuery, Done<SessionList>),
     CommandLink(LinkApp, Target, Command),
     ListLinkRooms(LinkApp, RoomsQuery, Done<RoomList>),
     Answer(Ticket, Answer),
@@ -95,6 +96,10 @@ impl Commands for Node {
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
         self.call(Call::ListRooms(query, done));
+    }
+
+    fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
+        self.call(Call::ListSessions(query, done));
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

@@ -67,7 +67,7 @@ pub use link::{
 pub use link_nodes::{LinkCarrier, LinkNodeSink};
 pub use lists::{
     LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails, SessionInfo,
-    SessionList,
+    SessionList, SessionsQuery,
 };
 pub use members::{MemberList, MembersQuery};
 pub use moving::{

@@ -2,6 +2,7 @@
 
 use super::Principal;
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -44,11 +45,38 @@ impl SessionList {
         self.missing_nodes.extend(other.missing_nodes);
     }
 
+    /// Adds the part of another core to a list of at most `limit` sessions: those with the fullest send buffers.
+    pub fn merge_fullest(&mut self, other: Self, limit: usize) {
+        self.count += other.count;
+        self.bytes = 0;
+        let mut all = std::mem::take(&mut self.sessions);
+        all.extend(other.sessions);
+        all.sort_by_key(|info| Reverse(info.details.send_buffer_bytes));
+        for info in all.into_iter().take(limit) {
+            if self.bytes < LIST_BYTES_MAX {
+                self.push(info);
+            }
+        }
+    }
+
+    /// Removes the session with the fewest bytes in its send buffer.
+    pub fn remove_emptiest(&mut self) {
+        let sessions = self.sessions.iter().enumerate();
+        let emptiest = sessions.min_by_key(|(_, info)| info.details.send_buffer_bytes).map(|(at, _)| at);
+        if let Some(at) = emptiest {
+            let info = self.sessions.swap_remove(at);
+            self.bytes -= info.bytes();
+        }
+    }
+
+    /// The fewest bytes in the send buffer of a session of the list.
+    pub fn least_queued(&self) -> Option<usize> {
+        self.sessions.iter().map(|info| info.details.send_buffer_bytes).min()
+    }
+
     /// Adds a session.
     pub fn push(&mut self, info: SessionInfo) {
-        self.bytes +=
-            info.id.len() + info.rooms.iter().map(String::len).sum::<usize>() + info.details.bytes();
-        self.bytes += info.handshake.as_ref().map_or(0, |handshake| handshake.len());
+        self.bytes += info.bytes();
         self.sessions.push(info);
     }
 }
@@ -66,6 +94,32 @@ pub struct SessionInfo {
     pub handshake: Option<Box<str>>,
     /// Further details.
     pub details: SessionDetails,
+}
+
+impl SessionInfo {
+    /// Bytes of the session's ids and names.
+    fn bytes(&self) -> usize {
+        let rooms: usize = self.rooms.iter().map(String::len).sum();
+        let handshake = self.handshake.as_ref().map_or(0, |handshake| handshake.len());
+        self.id.len() + rooms + handshake + self.details.bytes()
+    }
+
+    /// `true` if the session's id, user or address contains a text.
+    pub fn matches(&self, text: &str) -> bool {
+        let SessionDetails { user, address, .. } = &self.details;
+        self.id.contains(text)
+            || user.as_ref().is_some_and(|user| user.subject.contains(text))
+            || address.as_ref().is_some_and(|address| address.contains(text))
+    }
+}
+
+/// Selects sessions of a node to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionsQuery {
+    /// Lists only sessions whose id, user or address contains this text.
+    pub search: String,
+    /// Maximum number of sessions to list: at most [`SESSIONS_LISTED_MAX`].
+    pub limit: usize,
 }
 
 /// Details of a session. All are absent if the session is on a Socket.IO server that isn't Stentor.
@@ -124,5 +178,49 @@ impl RoomList {
         self.truncated |= other.truncated || rooms.len() > limit;
         self.rooms = rooms.into_iter().take(limit).collect();
         self.missing_nodes.extend(other.missing_nodes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(queued: &[usize]) -> SessionList {
+        let session = |bytes: &usize| SessionInfo {
+            id: format!("{bytes:03}"),
+            protocol: "websocket".into(),
+            rooms: Vec::new(),
+            handshake: None,
+            details: SessionDetails { send_buffer_bytes: *bytes, ..SessionDetails::default() },
+        };
+        SessionList::new(queued.iter().map(session).collect(), queued.len())
+    }
+
+    fn queued(list: &SessionList) -> Vec<usize> {
+        list.sessions.iter().map(|info| info.details.send_buffer_bytes).collect()
+    }
+
+    #[test]
+    fn the_fullest_send_buffers_are_merged() {
+        let mut sum = SessionList::default();
+        for part in [list(&[3, 9]), list(&[]), list(&[5, 1, 7])] {
+            sum.merge_fullest(part, 3);
+        }
+        assert_eq!((queued(&sum), sum.count, sum.bytes), (vec![9, 7, 5], 5, 9));
+        assert_eq!(sum.least_queued(), Some(5));
+        sum.remove_emptiest();
+        assert_eq!((queued(&sum), sum.bytes), (vec![9, 7], 6));
+    }
+
+    #[test]
+    fn sessions_are_found_by_id_user_and_address() {
+        let mut info = list(&[123]).sessions.remove(0);
+        info.details.user = Some(Principal { issuer: "i".into(), subject: "ada".into() });
+        info.details.address = Some("192.0.2.7".into());
+        for (text, expect) in
+            [("", true), ("12", true), ("ada", true), ("2.7", true), ("i", false), ("x", false)]
+        {
+            assert_eq!(info.matches(text), expect, "{text}");
+        }
     }
 }

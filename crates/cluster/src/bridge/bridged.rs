@@ -5,7 +5,7 @@ use super::Bridges;
 use std::sync::Arc;
 use stentor_ports::{
     Busy, Command, Commands, Concerned, Denial, Done, LinkApp, MemberList, MembersQuery, Publish, Recheck,
-    RoomList, RoomsQuery, Target,
+    RoomList, RoomsQuery, SessionList, SessionsQuery, Target,
 };
 
 /// Commands for a node, and for the sessions of Socket.IO's servers.
@@ -60,6 +60,10 @@ impl Commands for BridgedCommands {
             .iter()
             .fold(done, |done, (bridge, namespace)| bridge.then_list_rooms(namespace, &query, done));
         self.local.list_rooms(query, done);
+    }
+
+    fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
+        self.inner.list_sessions(query, done);
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

@@ -10,7 +10,7 @@ use super::State;
 use super::commands::{disconnect, emit, join, leave};
 use super::fetch::fetch;
 use super::links;
-use super::lists::{members, rooms, sessions};
+use super::lists::{members, node_sessions, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{
@@ -104,7 +104,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// All operations.
-pub static OPERATIONS: [Operation; 21] = [
+pub static OPERATIONS: [Operation; 22] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -171,6 +171,17 @@ pub static OPERATIONS: [Operation; 21] = [
         requests: &[command("SessionsQuery")],
         responses: &[(200, json("Sessions", "The sessions. `truncated`: there are more than listed."))],
         handler: || post(sessions),
+        ..COMMAND
+    },
+    Operation {
+        method: "GET",
+        path: "/api/v1/sessions",
+        summary: "List the sessions of this node",
+        description: "Lists sessions of all protocols and namespaces, the ones with the fullest send buffers first, also those in no room. It \
+                      describes the node that answers, without sockets of workers. The status page shows it.",
+        responses: &[(200, json("Sessions", "The sessions. `count` is the number of all that match."))],
+        reasons: ROOMS_REASONS,
+        handler: || get(node_sessions),
         ..COMMAND
     },
     Operation {

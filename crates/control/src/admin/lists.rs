@@ -14,7 +14,7 @@ use std::sync::Arc;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
 use stentor_ports::{
     Command, MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails,
-    SessionInfo,
+    SessionInfo, SessionList, SessionsQuery,
 };
 
 #[derive(Serialize)]
@@ -112,13 +112,26 @@ pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body
         let (app, target) = (request.app(state)?, request.target()?);
         let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
         let give = |done| submit(state, app, &target, Command::Sessions { limit, done });
-        let list = ask(state, give).await?;
-        let truncated = list.sessions.len() < list.count;
-        let sessions = list.sessions.into_iter().map(Session::from).collect();
-        let (count, missing_nodes) = (list.count, list.missing_nodes);
-        Ok(json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes }))
+        Ok(sessions_response(ask(state, give).await?))
     })
     .await
+}
+
+/// Handles `GET /api/v1/sessions`.
+pub(super) async fn node_sessions(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
+    let listed = async {
+        let query = sessions_query(uri.query().unwrap_or_default())?;
+        let give = |done| state.data_plane.commands.list_sessions(query.clone(), done);
+        Ok(sessions_response(ask(&state, give).await?))
+    };
+    listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
+}
+
+fn sessions_response(list: SessionList) -> Response<Body> {
+    let truncated = list.sessions.len() < list.count;
+    let sessions = list.sessions.into_iter().map(Session::from).collect();
+    let (count, missing_nodes) = (list.count, list.missing_nodes);
+    json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes })
 }
 
 pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
@@ -169,6 +182,19 @@ fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), Refusa
 fn limit(value: &str, max: usize) -> Result<usize, Refusal> {
     let limit = value.parse().ok().filter(|limit| (1..=max).contains(limit));
     limit.ok_or_else(|| refused(format!("limit is a number from 1 to {max}")))
+}
+
+/// Parses the query of `GET /api/v1/sessions`.
+fn sessions_query(query: &str) -> Result<SessionsQuery, Refusal> {
+    let mut asked = SessionsQuery { search: String::new(), limit: LISTED };
+    for parameter in parameters(query) {
+        match parameter? {
+            ("search", value) => asked.search = value,
+            ("limit", value) => asked.limit = limit(&value, SESSIONS_LISTED_MAX)?,
+            _ => return Err(refused("known query parameters are search and limit".into())),
+        }
+    }
+    Ok(asked)
 }
 
 /// Parses the query of `GET /api/v1/rooms`.

@@ -162,8 +162,8 @@ fn router(state: Arc<State>) -> Router {
             Refusal::new(reason::ROUTE, message)
         })
         .method_not_allowed_fallback(async || {
-            let message = "the path doesn't support this method; /api/v1/publish, emit, join, leave, disconnect, fetch, reload and sessions \
-                           support POST, /api/v1/feeds/KEY PUT and DELETE, the others GET";
+            let message = "the path doesn't support this method; /api/v1/publish, emit, join, leave, disconnect, fetch and reload \
+                           support POST, sessions and revocations POST and GET, /api/v1/feeds/KEY PUT and DELETE, the others GET";
             Refusal::new(reason::METHOD, message)
         })
         .with_state(state)

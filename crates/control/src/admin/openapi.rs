@@ -77,6 +77,16 @@ fn operation(operation: &Operation) -> Value {
     match operation.path {
         "/api/v1/rooms" => value["parameters"] = rooms_parameters(),
         "/api/v1/rooms/members" => value["parameters"] = members_parameters(),
+        "/api/v1/sessions" if operation.method == "GET" => {
+            value["parameters"] = json!([
+                parameter(
+                    "search",
+                    "Lists only sessions whose id, user or address contains this text.",
+                    &json!({"type": "string", "maxLength": ROOM_BYTES_MAX}),
+                ),
+                parameter("limit", "How many sessions to list.", &limit_of(SESSIONS_LISTED_MAX)),
+            ])
+        }
         "/api/v1/overview" => {
             value["parameters"] = json!([{
                 "name": "after_ms",

@@ -144,6 +144,24 @@ async fn invalid_commands_are_refused_and_explained() {
 }
 
 #[tokio::test]
+async fn sessions_of_the_node_are_listed() {
+    let rig = Rig::with_admin(|_| {});
+    let listed = r#"{"sessions":[{"id":"id","protocol":"socketio","rooms":["a"],"send_buffer_bytes":0}],"count":7,"truncated":true}"#;
+    for (query, expect) in [
+        ("", r#"SessionsQuery { search: "", limit: 100 }"#),
+        ("?search=a+b%2f&limit=1000", r#"SessionsQuery { search: "a b/", limit: 1000 }"#),
+    ] {
+        let (status, text) = rig.admin(&format!("/api/v1/sessions{query}")).await;
+        assert_eq!((status, text.trim_end()), (200, listed));
+        assert_eq!(rig.commands(), [expect]);
+    }
+    for query in ["x=1", "limit=0", "limit=1001", "search=%ff"] {
+        let (status, text) = rig.admin(&format!("/api/v1/sessions?{query}")).await;
+        assert!(status == 400 && text.contains(r#""code":"query""#), "{query}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn a_full_inbox_delays_commands_or_is_reported() {
     let rig = Rig::with_admin(|options| options.busy_timeout = Duration::from_millis(50));
     rig.plane.busy.store(1, Ordering::SeqCst);

@@ -177,6 +177,10 @@ impl FakePlane {
             Call::Command(target, command) => self.command(target, command),
             Call::ListMembers(_, done) => done.answer(Ok(MemberList::default())),
             Call::ListRooms(query, done) => self.list_rooms(query, done),
+            Call::ListSessions(query, done) => {
+                self.commands.lock().unwrap().push(format!("{query:?}"));
+                done.answer(Ok(SessionList::new(vec![session()], 7)));
+            }
             _ => {}
         }
         Ok(())
@@ -229,14 +233,7 @@ impl FakePlane {
                 self.execute(&("disconnect", close), &target, concerned, done);
             }
             Command::Sessions { limit, done } => {
-                let info = SessionInfo {
-                    id: "id".into(),
-                    protocol: "socketio".into(),
-                    rooms: vec!["a".into()],
-                    handshake: None,
-                    details: SessionDetails::default(),
-                };
-                self.execute(&("sessions", limit), &target, SessionList::new(vec![info], 7), done);
+                self.execute(&("sessions", limit), &target, SessionList::new(vec![session()], 7), done);
             }
         }
     }
@@ -273,6 +270,16 @@ impl FakePlane {
                 samples: vec![(vec![], u64::MAX)],
             },
         ]
+    }
+}
+
+fn session() -> SessionInfo {
+    SessionInfo {
+        id: "id".into(),
+        protocol: "socketio".into(),
+        rooms: vec!["a".into()],
+        handshake: None,
+        details: SessionDetails::default(),
     }
 }
 

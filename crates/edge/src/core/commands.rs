@@ -149,6 +149,7 @@ fn work_on_tasks(
         let is_finished = match &mut *task {
             Task::Sessions(task) => work_on_sessions(conns, protocols, mail, work, task, &mut steps),
             Task::Rooms(task) => protocols.work_on_rooms(task, &mut steps),
+            Task::NodeSessions(task) => protocols.work_on_node_sessions(task, &mut steps),
             Task::Recheck(task) => identities::work_on_recheck(conns, protocols, task, &mut steps),
             Task::Members(_) => steps > 0,
             Task::Link(task) => protocols.work_on_link(task, &mut steps),

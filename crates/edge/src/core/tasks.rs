@@ -12,7 +12,7 @@ use stentor_session::core::tasks::ROOM_STEPS;
 use stentor_session::identity::Owner;
 use stentor_session::shared::ControlCommand;
 use stentor_session::shared::tasks::{
-    Call, LinkTask, LinkWork, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task,
+    Call, LinkTask, LinkWork, NodeSessionsTask, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task,
 };
 
 /// Steps of work for a session that is listed or sent a message, or for a member that is visited for a list.
@@ -152,6 +152,9 @@ pub(super) fn finish(
                 gather.finish(|sum| sum.merge(found, query.limit));
             }
         },
+        Task::NodeSessions(NodeSessionsTask { query, list, gather, .. }) => {
+            gather.finish(|sum| sum.merge_fullest(list, query.limit));
+        }
         Task::Rooms(RoomsTask { query, found, gather, .. }) => {
             gather.finish(|sum| sum.merge(found, query.limit));
         }

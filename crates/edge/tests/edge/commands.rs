@@ -9,7 +9,8 @@ use std::time::Duration;
 use stentor_edge::{Options, Recovery};
 use stentor_hub::{Data, Room, Rooms};
 use stentor_ports::{
-    Command, CommandError, Concerned, Done, PublicId, Publish, RoomList, RoomsQuery, SessionList, Target,
+    Command, CommandError, Concerned, Done, PublicId, Publish, RoomList, RoomsQuery, SessionList,
+    SessionsQuery, Target,
 };
 use stentor_wire::engineio::Version;
 
@@ -262,6 +263,38 @@ fn sessions_and_rooms_are_listed() {
             assert_eq!((rooms, truncated), (expect, is_truncated), "{prefix:?} {after:?} {limit}");
         }
         assert_eq!(server.rooms("/other", "", "", 2), RoomList::default());
+    });
+}
+
+#[test]
+fn sessions_of_a_node_are_listed_by_their_send_buffers() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.send_buffer_bytes_max = 8 << 20);
+        let clients = Client::all(&server);
+        let list = |search: &str, limit| {
+            let query = SessionsQuery { search: search.into(), limit };
+            answer(|done| server.plane().list_sessions(query, done)).unwrap()
+        };
+        let all = list("", 100);
+        assert_eq!((all.count, all.sessions.len()), (clients.len(), clients.len()));
+        let mut ids: Vec<&str> = all.sessions.iter().map(|info| &*info.id).collect();
+        let mut expect: Vec<&str> = clients.iter().map(|client| &*client.id).collect();
+        (ids.sort_unstable(), expect.sort_unstable());
+        assert_eq!(ids, expect);
+        // A client that doesn't read.
+        let slow = &clients[1];
+        let message = format!("\"{}\"", "x".repeat(100_000));
+        while server.metric("send_buffer_bytes") < 1_000_000 {
+            server.emit(nobody().session(slow.id()), &message);
+        }
+        let fullest = list("", 1);
+        assert_eq!((fullest.count, &*fullest.sessions[0].id), (clients.len(), &*slow.id));
+        assert!(fullest.sessions[0].details.send_buffer_bytes > 100_000);
+        let found = list(&clients[0].id, 100);
+        assert_eq!((found.count, &*found.sessions[0].id), (1, &*clients[0].id));
+        assert_eq!(list("127.0.0.1", 2).count, clients.len());
+        assert_eq!(list("nobody", 2), SessionList::default());
+        assert_eq!(list("", 0).count, clients.len());
     });
 }
 

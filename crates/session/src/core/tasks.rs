@@ -1,12 +1,18 @@
-//! The parts of the control plane's tasks that concern rooms.
+//! The parts of the control plane's tasks that concern rooms, and the list of a core's sessions.
 
 use super::Protocols;
-use crate::ports::Concerned;
-use crate::shared::tasks::{RoomsTask, SessionWork, SessionsTask, Task};
-use stentor_hub::{Room, Topic};
+use crate::ports::{Concerned, LIST_BYTES_MAX};
+use crate::shared::tasks::{NodeSessionsTask, RoomsTask, SessionWork, SessionsTask, Task};
+use stentor_hub::{Room, SessionId, Topic};
 
 /// Number of steps for a session that joins or leaves a room, or for a room in a list.
 pub const ROOM_STEPS: usize = 8;
+
+/// Number of steps for a session that is described.
+const SESSION_STEPS: usize = 16;
+
+/// Maximum size of the names of a session's rooms in the list of a node's sessions.
+const LISTED_ROOMS_BYTES_MAX: usize = 1 << 10;
 
 /// Maximum number of members that are visited at once.
 pub const VISITS_MAX: usize = 512;
@@ -45,5 +51,54 @@ impl Protocols {
             }
         }
         false
+    }
+
+    /// Continues to list sessions. Returns `true` if the task is finished.
+    pub fn work_on_node_sessions(&mut self, task: &mut NodeSessionsTask, steps: &mut usize) -> bool {
+        let mut places = Vec::with_capacity(VISITS_MAX);
+        while *steps > 0 {
+            let visits_max = VISITS_MAX.min(*steps);
+            *steps -= visits_max;
+            places.clear();
+            let rest = self
+                .ex
+                .hub
+                .walk_sessions(task.next, visits_max, |session, queued| places.push((session, queued)));
+            for (session, queued) in &places {
+                let listed = self.list_session(task, *session, *queued);
+                *steps = steps.saturating_sub(listed);
+            }
+            match rest {
+                Some(rest) => task.next = rest,
+                None => return true,
+            }
+        }
+        false
+    }
+
+    /// Adds a session to the list, if it matches, and if its send buffer is one of the fullest. Returns the number of
+    /// steps.
+    fn list_session(&self, task: &mut NodeSessionsTask, session: SessionId, queued: usize) -> usize {
+        let NodeSessionsTask { query, list, .. } = task;
+        let Some(protocol) = self.protocol_of(session) else { return 0 };
+        let is_full = list.sessions.len() >= query.limit || list.bytes >= LIST_BYTES_MAX;
+        let is_fuller = !is_full || queued > 0 && list.least_queued().is_some_and(|least| least < queued);
+        if query.search.is_empty() && !is_fuller {
+            list.count += 1;
+            return 0;
+        }
+        let info = self.describe(session, protocol, LISTED_ROOMS_BYTES_MAX);
+        let steps = SESSION_STEPS + info.rooms.len() * ROOM_STEPS;
+        if !info.matches(&query.search) {
+            return steps;
+        }
+        list.count += 1;
+        if is_fuller {
+            if is_full {
+                list.remove_emptiest();
+            }
+            list.push(info);
+        }
+        steps
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod limits;
 pub mod link;
 mod link_tasks;
 mod moving;
+mod node_sessions;
 mod ports;
 mod presence;
 pub mod tasks;

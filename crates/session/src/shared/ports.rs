@@ -8,8 +8,8 @@ use crate::ports::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, CommandError, Commands, Concerned, Denial,
     Done, Drain, FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkApp, MemberList,
     MembersQuery, Metric, MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish,
-    PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target,
-    Ticket, expiries,
+    PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery,
+    SocketName, SocketRequest, Target, Ticket, expiries,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,6 +56,10 @@ impl Commands for Shared {
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
         self.submit_list(query, done);
+    }
+
+    fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
+        self.submit_sessions(query, done);
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

@@ -10,7 +10,8 @@ use super::{ControlCommand, Shared};
 use crate::identity::ClientId;
 use crate::ports::{
     Acknowledged, Command, CommandError, Concerned, Done, LinkApp, LinkBroadcast, LinkSelect, MemberList,
-    MembersQuery, Named, PublicId, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, Target,
+    MembersQuery, Named, PublicId, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, SessionsQuery,
+    Target,
 };
 use std::collections::BTreeMap;
 use std::mem;
@@ -94,6 +95,8 @@ pub enum Task {
     Sessions(SessionsTask),
     /// Lists rooms.
     Rooms(RoomsTask),
+    /// Lists sessions.
+    NodeSessions(NodeSessionsTask),
     /// Checks identities again.
     Recheck(RecheckTask),
     /// Lists members of a room.
@@ -225,6 +228,18 @@ pub struct RecheckTask {
     pub gather: Arc<Gather<Concerned>>,
 }
 
+/// Lists sessions of this core.
+pub struct NodeSessionsTask {
+    /// The query.
+    pub query: Arc<SessionsQuery>,
+    /// The next place in the table of sessions to visit.
+    pub next: usize,
+    /// The sessions found so far: those with the fullest send buffers.
+    pub list: SessionList,
+    /// The result of all cores.
+    pub gather: Arc<Gather<SessionList>>,
+}
+
 /// Lists rooms of this core.
 pub struct RoomsTask {
     /// The query.
@@ -297,6 +312,7 @@ impl Task {
                     + task.work.bytes()
             }
             Self::Rooms(task) => task.query.limit * LIST_ENTRY_BYTES,
+            Self::NodeSessions(task) => task.query.limit * LIST_ENTRY_BYTES,
             Self::Recheck(_) => size_of::<RecheckTask>(),
             Self::Members(task) => task.query.limit * LIST_ENTRY_BYTES,
             Self::Link(task) => task.bytes(),

@@ -1,0 +1,20 @@
+//! Lists sessions of all cores of this node, of all protocols and namespaces.
+
+use super::tasks::{Gather, NodeSessionsTask, Task};
+use super::{ControlCommand, Shared};
+use crate::ports::{Done, SESSIONS_LISTED_MAX, SessionList, SessionsQuery};
+use std::sync::Arc;
+
+impl Shared {
+    pub(super) fn submit_sessions(&self, mut query: SessionsQuery, done: Done<SessionList>) {
+        query.limit = query.limit.min(SESSIONS_LISTED_MAX);
+        let query = Arc::new(query);
+        let gather = Gather::new(self.cores, done);
+        let tasks = (0..self.cores).map(|core| {
+            let (query, gather, list) = (query.clone(), gather.clone(), SessionList::default());
+            let task = NodeSessionsTask { query, next: 0, list, gather };
+            (core, ControlCommand::Task(Box::new(Task::NodeSessions(task))))
+        });
+        self.put_all(tasks.collect(), &gather);
+    }
+}
