@@ -6,6 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 # The package of each binary, and the manifest of its workspace.
 BINARIES = {'stentor': 'Cargo.toml', 'stentor-lab': 'lab/program/Cargo.toml'}
+# Libraries of other ecosystems whose files the binary `stentor` contains, each with the folder of its license.
+EMBEDDED = [{
+    'name': 'uplot', 'version': '1.6.32', 'license': 'MIT', 'purl': 'pkg:npm/uplot@1.6.32',
+    'repository': 'https://github.com/leeoniya/uPlot', 'folder': 'crates/control/src/admin/page/uplot',
+}]
 
 
 def run(*command):

@@ -57,6 +57,7 @@ function hasLicenses(text) {
   for (const [line, , , license] of libraries) assert.match(license, /^(see |.*(MIT|Apache-2\.0|BSD|ISC|Zlib|BSL-1\.0|Unicode|CDLA|0BSD|Unlicense))/, line);
   const versions = new Map(libraries.map(([, name, version]) => [name, version]));
   for (const name of ['tokio', 'rustls', 'ring', 'mimalloc', 'hyper', 'clap']) assert.equal(versions.get(name), locked.get(name), name);
+  assert.ok(versions.has('uplot'), 'the chart library');
   for (const name of ['proptest', 'rcgen', 'stentor-wire', 'cc']) assert.ok(!versions.has(name), `${name} isn't in the binaries`);
   for (const [, name] of libraries.filter(([, name]) => ['tokio', 'ring', 'libmimalloc-sys'].includes(name))) {
     assert.match(text, new RegExp(`^---+\\n(.+\\n)*${name} \\S+, \\S*(LICENSE|COPYING)`, 'm'), `the text of ${name}`);

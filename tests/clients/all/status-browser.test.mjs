@@ -1,10 +1,12 @@
-// The status page of the admin port in real browsers, and `stentor top`, which shows the same.
+// The status page of the admin port in real browsers, and `stentor top`, which shows the same figures.
 import assert from 'node:assert/strict';
+import http from 'node:http';
 import test, { after, describe } from 'node:test';
+import axe from 'axe-core';
 import { io } from 'socket.io-client';
 import { browserNames, missing, openPage, sharedBrowsers } from '../browsers.mjs';
 import { errorsOf } from '../demo.mjs';
-import { event, PATIENCE_MS, run, serve } from '../harness.mjs';
+import { event, PATIENCE_MS, run, serve, upstream } from '../harness.mjs';
 
 const TOKEN = '0123456789abcdef';
 const HOSTILE = '<img src=x onerror="document.title=\'owned\'"><script>document.title=\'owned\'</script>';
@@ -36,9 +38,16 @@ async function open(t, browser, server) {
   return { page, errors, until, logIn };
 }
 
+/** Opens the row of a list with this text, in the list of this name. */
+async function openRow(page, list, text) {
+  await page.locator(`label[for="views-${list}"]`).click();
+  await page.locator('#list button').filter({ hasText: text }).first().click();
+  await page.locator('#actions button').first().waitFor({ state: 'visible', timeout: PATIENCE_MS });
+}
+
 for (const browser of browserNames) {
   describe(`in ${browser}`, { skip: missing(browser) }, () => {
-    test('the status page asks for the token, and shows what changes', async (t) => {
+    test('the status page asks for the token, and draws what changes', async (t) => {
       const { server, post } = await withClient(t);
       const { page, until, logIn } = await open(t, browser, server);
       assert.equal(await page.locator('#main').isVisible(), false);
@@ -49,60 +58,126 @@ for (const browser of browserNames) {
       await page.locator('#main').waitFor({ state: 'visible', timeout: PATIENCE_MS });
       assert.match(await page.locator('#state').innerText(), /^version \d.* · ready · up \d+ s/);
       assert.deepEqual(await page.evaluate((token) => [Object.values(sessionStorage), localStorage.length, document.cookie, location.href.includes(token)], TOKEN), [[TOKEN], 0, '', false]);
-      const value = (i) => page.locator('#trends b').nth(i).innerText();
-      await until(() => document.querySelector('#trends b').textContent === '1');
-      assert.equal(await value(1), '1', 'sessions');
-      await until(() => document.querySelector('#sessions th')?.textContent === 'socketio');
-      const protocol = page.locator('#trends figcaption').nth(5);
-      await until(() => document.querySelectorAll('#trends figcaption').length === 6);
-      assert.equal(await protocol.innerText(), 'Sessions: socketio 1');
-      // A second client and a delivery.
+      assert.equal(await page.locator('#findings').innerText(), 'Nothing.');
+      const shows = (chart, text) => until(([chart, text]) => document.querySelector(`#chart-${chart} .legend`)?.textContent.includes(text), [chart, text]);
+      await shows('connections', 'connections 1');
+      await shows('connections', 'socketio 1');
       const second = io(server.http, { transports: ['websocket'], forceNew: true });
       t.after(() => second.close());
-      await until(() => document.querySelector('#trends b').textContent === '2');
-      await until(() => document.querySelectorAll('#trends b')[5].textContent === '2');
-      await post('publish', { namespace: '/', event: 'news', data: 1 });
-      await until(() => document.querySelectorAll('#trends polyline')[3].getAttribute('points').split(' ').some((point) => point.split(',')[1] === '1.0'));
-      assert.match(await page.locator('#memory').innerText(), /all\s+[\d.]+ \S+ of [\d.]+ GiB|all\s+[\d.]+ \S+ of [\d.]+ MiB/);
+      await shows('connections', 'socketio 2');
+      // A rate that isn't 0.
+      const isSending = () => page.evaluate(() => /sent (?!0\/s|–)/.test(document.querySelector('#chart-messages .legend')?.textContent));
+      while (!await isSending()) await post('publish', { namespace: '/', event: 'news', data: 1 });
+      assert.match(await page.locator('#chart-messages .plot').getAttribute('aria-label'), /^Messages, the last 5 minutes\. .*sent /);
+      assert.match(await page.locator('#chart-memory h3').innerText(), /^Memory for clients [\d.]+ \S+ of [\d.,]+ [GM]iB \((below )?[\d.]+ %\), by class$/);
+      const ink = () => page.locator('#chart-connections canvas').evaluate((canvas) => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0));
+      assert.ok(await ink(), 'the chart is drawn');
+      // A line can be hidden, and the range changed, with the keyboard.
+      const toggle = page.locator('#chart-connections .legend button').filter({ hasText: 'socketio' });
+      await toggle.focus();
+      await page.keyboard.press('Enter');
+      assert.equal(await toggle.getAttribute('aria-pressed'), 'false');
+      await page.locator('#ranges-5').focus();
+      await page.keyboard.press('ArrowRight');
+      await until(() => document.querySelector('#chart-messages .plot').getAttribute('aria-label').includes('the last 10 minutes'));
     });
 
-    test('a room with a hostile name is shown as text', async (t) => {
-      const { server } = await withClient(t);
+    test('a room with a hostile name is shown as text, and opened', async (t) => {
+      const { server, socket } = await withClient(t);
       const { page, errors, until, logIn } = await open(t, browser, server);
       await logIn(TOKEN);
-      await until((name) => document.querySelector('#rooms tbody th')?.textContent === name, HOSTILE);
+      await openRow(page, 'rooms', HOSTILE);
+      await until((id) => document.querySelector('#facts').textContent.includes(id), socket.id);
+      assert.equal(await page.locator('#openedtitle').textContent(), `Room ${HOSTILE}`);
+      const heard = event(socket, 'test');
+      await page.getByRole('button', { name: 'Publish a test message' }).click();
+      assert.match(await page.locator('#question').innerText(), /^Publish a message to this room\?$/);
+      await page.locator('#sure').click();
+      assert.deepEqual(await heard, [{ text: 'hello' }]);
+      await until(() => document.querySelector('#outcome').textContent === 'The message is published.');
       assert.equal(await page.title(), 'Stentor status');
       assert.equal(await page.locator('main img, main script').count(), 0);
       // The request without a token, by which the page learns that it needs one, is in the console.
       assert.deepEqual(errors.filter((text) => !text.includes('401')), []);
     });
 
-    test('a session is shown, and disconnected by the button', async (t) => {
+    test('a session is found and opened, and disconnected once this is confirmed', async (t) => {
       const { server, socket } = await withClient(t);
       const { page, until, logIn } = await open(t, browser, server);
       await logIn(TOKEN);
-      await page.locator('#id').fill(socket.id);
-      await page.locator('#find button').click();
-      await until((id) => document.querySelector('#session td')?.textContent === id, socket.id);
-      assert.match(await page.locator('#session').innerText(), /socketio[^]*address\s+127\.0\.0\.1\s+since\s+20\d\d-\S+Z \(\d+ s\)\s+send buffer\s+0 B[^]*<img src=x/);
+      await page.locator('#query').fill(socket.id);
+      await page.keyboard.press('Enter');
+      await openRow(page, 'sessions', socket.id);
+      await until(() => document.querySelector('#facts').textContent.includes('<img src=x'));
+      assert.match(await page.locator('#facts').innerText(), /socketio[^]*connected from\s+127\.0\.0\.1\s+since\s+20\d\d-\S+Z \(\d+ s\)\s+send buffer\s+0 B[^]*<img src=x/);
+      const button = page.getByRole('button', { name: 'Disconnect' });
+      await button.click();
+      await page.getByRole('button', { name: 'Cancel' }).click();
+      assert.ok(socket.connected, 'nothing is done without the confirmation');
       const ended = event(socket, 'disconnect');
-      await page.locator('#disconnect').click();
+      await button.click();
+      await page.locator('#sure').click();
       assert.equal((await ended)[0], 'io server disconnect');
-      await until(() => document.querySelector('#found').textContent === 'The session is disconnected.');
-      await page.locator('#find button').click();
-      await until(() => document.querySelector('#found').textContent === 'No session has this id.');
+      await until(() => document.querySelector('#outcome').textContent === 'Done for 1 session.');
+      await until(() => document.querySelector('#facts').textContent.includes('It is gone.'));
+    });
+
+    test('what is wrong is at the top, with a document that helps and an action that explains', async (t) => {
+      const origin = await upstream(t);
+      origin.documents.set('matches/8', (_, response) => response.writeHead(503).end());
+      const server = await serve(t, { config: `${config}[[feeds]]\nname = "matches"\nprefix = "matches/"\nurl = "${origin.url}/"\n` });
+      const subscriber = http.get(`${server.http}/sse/matches/8`);
+      t.after(() => subscriber.destroy());
+      await event(subscriber, 'response', undefined, 'error');
+      const { page, until, logIn } = await open(t, browser, server);
+      await logIn(TOKEN);
+      await until(() => /^Error: The upstream matches has been failing for \d+ s: 1 key\. Last failure: .*503/.test(document.querySelector('#findings').textContent));
+      await openRow(page, 'feeds', 'matches');
+      await page.getByRole('button', { name: 'Fetch a key now' }).click();
+      assert.equal(await page.locator('#field-key').inputValue(), 'matches/8');
+      await page.locator('#sure').click();
+      await until(() => /503/.test(document.querySelector('#outcome').textContent));
+      await page.locator('#findings a').click();
+      await page.waitForURL(/\/docs\/feeds\.html#when-a-fetch-fails$/, { timeout: PATIENCE_MS });
+      assert.equal(await page.locator('#when-a-fetch-fails').innerText(), 'When a fetch fails');
     });
   });
 }
 
+describe('the status page for everybody', { skip: missing('Chromium') }, () => {
+  for (const [scheme, width] of [['light', 1280], ['dark', 1280], ['light', 390], ['dark', 390]]) {
+    test(`axe finds nothing, and nothing is wider than the page, ${scheme}, ${width} wide`, async (t) => {
+      const { server, socket } = await withClient(t);
+      const { page, until, logIn } = await open(t, 'Chromium', server);
+      await page.setViewportSize({ width, height: 860 });
+      await page.emulateMedia({ colorScheme: scheme });
+      const check = async () => {
+        await page.evaluate(axe.source);
+        const { violations } = await page.evaluate(() => window.axe.run(document));
+        assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map(({ html, failureSummary }) => `${html.slice(0, 120)}: ${failureSummary}`)]), []);
+        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+      };
+      await page.locator('#login').waitFor({ state: 'visible', timeout: PATIENCE_MS });
+      await check();
+      await logIn(TOKEN);
+      await until(() => document.querySelector('#chart-cpu .legend')?.textContent.includes('core 0'));
+      await openRow(page, 'sessions', socket.id);
+      await check();
+      await page.getByRole('button', { name: 'Disconnect' }).click();
+      await check();
+    });
+  }
+});
+
 test('the files of the page need no token, and allow nothing else', async (t) => {
   const server = await serve(t, { config });
-  for (const [file, type] of [['', 'text/html'], ['status.js', 'text/javascript'], ['status.css', 'text/css']]) {
+  const files = [['', 'text/html'], ...['status', 'api', 'charts', 'dom', 'lists', 'uplot'].map((name) => [`${name}.js`, 'text/javascript']), ['status.css', 'text/css'], ['uplot.css', 'text/css']];
+  for (const [file, type] of files) {
     const response = await fetch(`${server.admin}/${file}`);
     assert.equal(response.status, 200, file);
     assert.equal(response.headers.get('content-type'), `${type}; charset=utf-8`);
     assert.match(response.headers.get('content-security-policy'), /^default-src 'none'; script-src 'self'; .*frame-ancestors 'none'$/);
-    assert.doesNotMatch(await response.text(), /https?:\/\/(?!www\.w3\.org\/2000\/svg)|innerHTML/);
+    assert.doesNotMatch(await response.text(), /https?:\/\/(?!www\.w3\.org\/2000\/svg|github\.com\/leeoniya\/uPlot \(v)|innerHTML/);
   }
   assert.equal((await fetch(`${server.admin}/api/v1/status`)).status, 401);
 });
@@ -114,6 +189,7 @@ test('stentor top prints the status once', async (t) => {
   assert.match(stdout, /^stentor +\d.*, ready, up \d+ s\n/);
   assert.match(stdout, /^connections +1$/m);
   assert.match(stdout, /^memory of clients +[\d.]+ \S+ of [\d.]+ \S+$/m);
+  assert.match(stdout, /^cpu: core 0 +\S/m);
   assert.ok(!stdout.includes('\x1b'), 'no escape sequences');
   const refused = await run('top', '--once', '--admin', server.admin);
   assert.equal(refused.code, 1);

@@ -22,11 +22,20 @@ const DOCUMENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; im
 const DOCUMENT_FOLDERS: [&str; 2] = ["/docs/", "/clients/"];
 
 /// The page's files, each with path, `Content-Type` and text.
-const FILES: [(&str, &str, &str); 3] = [
+const FILES: [(&str, &str, &str); 9] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
-    ("/status.js", "text/javascript; charset=utf-8", include_str!("page/status.js")),
-    ("/status.css", "text/css; charset=utf-8", include_str!("page/status.css")),
+    ("/status.js", SCRIPT, include_str!("page/status.js")),
+    ("/api.js", SCRIPT, include_str!("page/api.js")),
+    ("/charts.js", SCRIPT, include_str!("page/charts.js")),
+    ("/dom.js", SCRIPT, include_str!("page/dom.js")),
+    ("/lists.js", SCRIPT, include_str!("page/lists.js")),
+    ("/status.css", STYLE, include_str!("page/status.css")),
+    // The chart library uPlot 1.6.32, under the MIT license beside it.
+    ("/uplot.js", SCRIPT, include_str!("page/uplot/uPlot.iife.min.js")),
+    ("/uplot.css", STYLE, include_str!("page/uplot/uPlot.min.css")),
 ];
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
 
 /// Returns `true` for the path of a file of the page, and of a document. They contain no secrets, and a browser
 /// can't send a token with them.

@@ -1,0 +1,340 @@
+// The lists below the charts: sorted by what hurts, searched, and opened one by one, with actions that are confirmed.
+
+import { ask } from './api.js';
+import { at, bytes, choice, duration, element, show, words } from './dom.js';
+
+const LISTED_MAX = 1000;
+/** Rows that are shown of a list. */
+const ROWS_MAX = 200;
+
+/** A cell whose text is right-aligned, and by which rows are sorted. */
+const number = (value, text = show(value)) => ({ text, isNumber: true });
+const age = (since) => (since === undefined ? number(0, '–') : number(0, duration(Math.max(0, Date.now() / 1000 - since))));
+const queued = (sessions) => sessions.reduce((sum, session) => sum + session.send_buffer_bytes, 0);
+const byQueue = (sessions) => sessions.sort((a, b) => b.send_buffer_bytes - a.send_buffer_bytes || (a.since ?? 0) - (b.since ?? 0));
+const ids = (sessions) => sessions.map(({ id }) => id);
+const plural = (count, noun) => `${show(count)} ${noun}${count === 1 ? '' : noun.endsWith('s') ? 'es' : 's'}`;
+const namespace = () => at('namespace').value.trim() || '/';
+
+/* ---- Tables ---- */
+
+function cell(kind, value, properties = {}) {
+  const { text, isNumber, open } = typeof value === 'object' ? value : { text: value };
+  const made = element(kind, { ...properties, className: isNumber ? 'number' : '' });
+  if (open) {
+    const button = element('button', { type: 'button', textContent: show(text) });
+    button.addEventListener('click', open);
+    made.append(button);
+  } else {
+    made.textContent = show(text);
+  }
+  return made;
+}
+
+/** Fills a table. The focus stays at the row with the same name. */
+function fill(table, head, rows, empty = 'None') {
+  const focused = table.contains(document.activeElement) ? document.activeElement.textContent : undefined;
+  const isNumber = (column) => rows[0]?.[column]?.isNumber;
+  const titles = element('tr', {}, ...head.map((text, column) => cell('th', { text, isNumber: isNumber(column) }, { scope: 'col' })));
+  const lines = rows.map(([name, ...values]) => element('tr', {}, cell('th', name, { scope: 'row' }), ...values.map((value) => cell('td', value))));
+  if (!lines.length) lines.push(element('tr', {}, element('td', { textContent: empty, colSpan: Math.max(1, head.length) })));
+  table.replaceChildren(...(head.length ? [element('thead', {}, titles)] : []), element('tbody', {}, ...lines));
+  if (focused !== undefined) [...table.querySelectorAll('button')].find((button) => button.textContent === focused)?.focus();
+}
+
+/* ---- Confirmation ---- */
+
+/** Asks a question with input fields `{ name: value }`. Returns their values, or `undefined` if it is cancelled. */
+function confirm(question, label, fields = {}) {
+  at('question').textContent = question;
+  at('sure').textContent = label;
+  const inputs = Object.entries(fields).map(([name, value]) => {
+    const input = element('input', { id: `field-${name}`, value, autocomplete: 'off', spellcheck: false, required: true });
+    at('fields').append(element('label', { htmlFor: input.id, textContent: words(name) }), input);
+    return [name, input];
+  });
+  const dialog = at('confirm');
+  dialog.returnValue = '';
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener('close', () => {
+      resolve(dialog.returnValue ? Object.fromEntries(inputs.map(([name, input]) => [name, input.value])) : undefined);
+      at('fields').replaceChildren();
+    }, { once: true });
+  });
+}
+
+const json = (text) => { try { return JSON.parse(text); } catch { return text; } };
+const concerned = ({ sessions }) => `Done for ${plural(sessions, 'session')}.`;
+const MESSAGE = { event: 'test', data: '{"text":"hello"}' };
+
+const disconnect = (of, target) => ({
+  label: 'Disconnect',
+  question: `Disconnect ${of}? Clients reconnect, unless the application or a permission prevents it.`,
+  act: async () => concerned(await ask('disconnect', { ...await target(), close: true })),
+});
+const refresh = (of, selector) => ({
+  label: 'Refresh token',
+  question: `Ask ${of} for a new token? Sessions that send none in time end.`,
+  act: async () => concerned(await ask('revocations', { ...selector, action: 'refresh' })),
+});
+const publish = (of, send) => ({ label: 'Publish a test message', question: `Publish a message to ${of}?`, fields: MESSAGE, act: send });
+
+/* ---- What is opened ---- */
+
+let opened;
+
+/**
+ * Shows facts, a list of sessions and actions. `read` returns `{ facts, sessions, actions }`, or `undefined` if it is gone. What `isSearched`
+ * isn't refreshed by itself, because a search looks at all sessions.
+ */
+async function open(title, read, isSearched = false) {
+  opened = { title, read, isSearched };
+  at('outcome').textContent = '';
+  at('openedtitle').textContent = title;
+  at('opened').hidden = false;
+  await refreshOpened();
+  at('openedtitle').focus();
+}
+
+async function refreshOpened() {
+  if (!opened) return;
+  const { read } = opened;
+  try {
+    const found = await read();
+    if (opened?.read !== read) return;
+    const { facts = [], sessions, actions = [] } = found ?? { facts: [['state', 'It is gone.']] };
+    const list = sessions?.slice(0, ROWS_MAX) ?? [];
+    fill(at('facts'), [], [...facts, ...list.map((session) => sessionRow(session).slice(0, 6))]);
+    const names = actions.map(({ label }) => label).join();
+    if (at('actions').dataset.names === names && opened.hasActions) return;
+    opened.hasActions = true;
+    at('actions').dataset.names = names;
+    at('actions').replaceChildren(...actions.map((action) => {
+      const button = element('button', { type: 'button', textContent: action.label });
+      button.addEventListener('click', () => carryOut(action));
+      return button;
+    }));
+  } catch (error) {
+    at('outcome').textContent = error.message;
+  }
+}
+
+async function carryOut({ label, question, fields, act }) {
+  const values = await confirm(question, label, fields);
+  if (!values) return;
+  at('outcome').textContent = '…';
+  try {
+    const outcome = await act(values);
+    await refreshOpened();
+    at('outcome').textContent = outcome;
+  } catch (error) {
+    at('outcome').textContent = error.message;
+  }
+}
+
+at('close').addEventListener('click', () => {
+  opened = undefined;
+  at('opened').hidden = true;
+  at('query').focus();
+});
+
+const find = async (search) => byQueue((await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`)).sessions);
+
+const openSession = (id) => open(`Session ${id}`, async () => {
+  const { sessions: [session] } = await ask('sessions', { sessions: [id] });
+  if (!session) return undefined;
+  const { user, info, address, since } = session;
+  return {
+    facts: [
+      ['id', session.id], ['protocol', session.protocol],
+      ...(user ? [['user', { text: user.id, open: () => openUser(user) }], ['issuer', user.issuer]] : []),
+      ...(info === undefined ? [] : [['info', JSON.stringify(info)]]),
+      ...(address ? [['connected from', { text: address, open: () => openAddress(address) }]] : []),
+      ...(since === undefined ? [] : [['since', `${new Date(since * 1000).toISOString().replace('.000', '')} (${duration(Math.max(0, Date.now() / 1000 - since))})`]]),
+      ['send buffer', bytes(session.send_buffer_bytes)],
+      ...session.rooms.map((name) => ['room', { text: name, open: () => openRoom(name, namespace()) }]),
+    ],
+    actions: [
+      disconnect('this session', () => ({ sessions: [id] })),
+      ...(user ? [refresh('this session', { session: id })] : []),
+      publish('this session', async ({ event, data }) => concerned(await ask('emit', { sessions: [id], event, data: json(data) }))),
+    ],
+  };
+});
+
+const openRoom = (name, inNamespace) => open(`Room ${name}`, async () => {
+  const { sessions, count } = await ask('sessions', { namespace: inNamespace, rooms: [name], limit: LISTED_MAX });
+  return {
+    facts: [['namespace', inNamespace], ['sessions', count], ['send buffers', bytes(queued(sessions))]],
+    sessions: byQueue(sessions),
+    actions: [
+      publish('this room', async ({ event, data }) => {
+        await ask('publish', { namespace: inNamespace, room: name, event, data: json(data) });
+        return 'The message is published.';
+      }),
+      disconnect(`all ${plural(count, 'session')} of this room`, () => ({ namespace: inNamespace, rooms: [name] })),
+    ],
+  };
+});
+
+const openUser = ({ id, issuer }) => open(`User ${id}`, async () => {
+  const all = async () => (await find(id)).filter(({ user }) => user?.id === id && user.issuer === issuer);
+  const sessions = await all();
+  if (!sessions.length) return undefined;
+  return {
+    facts: [['issuer', issuer], ['sessions', sessions.length], ['send buffers', bytes(queued(sessions))]],
+    sessions,
+    actions: [
+      disconnect(`this user's sessions, now ${sessions.length}`, async () => ({ sessions: ids(await all()) })),
+      refresh("this user's sessions", { subject: id, issuer }),
+    ],
+  };
+}, true);
+
+const openAddress = (address) => open(`Address ${address}`, async () => {
+  const all = async () => (await find(address)).filter((session) => session.address === address);
+  const sessions = await all();
+  if (!sessions.length) return undefined;
+  return {
+    facts: [['sessions', sessions.length], ['send buffers', bytes(queued(sessions))]],
+    sessions,
+    actions: [disconnect(`the address's sessions, now ${sessions.length}`, async () => ({ sessions: ids(await all()) }))],
+  };
+}, true);
+
+const openUpstream = (name) => open(`Upstream ${name}`, async () => {
+  const upstream = status.upstreams.find((other) => other.name === name);
+  if (!upstream) return undefined;
+  const { last_failure: failure } = upstream;
+  return {
+    facts: [
+      ['fetches', upstream.fetches], ['failures', upstream.failures], ['in flight', upstream.in_flight], ['waiting keys', upstream.waiting],
+      ['interval', `${show(upstream.effective_interval_seconds)} s, by ${upstream.interval_set_by}`],
+      ...(upstream.limited_by ? [['limited by', upstream.limited_by]] : []),
+      ...(upstream.retry_after_seconds ? [['pause asked for', duration(upstream.retry_after_seconds)]] : []),
+      ...(failure ? [['last failure', `${failure.key}: ${failure.message} (${duration(failure.seconds_ago)} ago)`]] : []),
+    ],
+    actions: [{
+      label: 'Fetch a key now',
+      question: 'Fetch this key from its API once? The answer shows the request, the response, and why a feed is stale.',
+      fields: { key: failure?.key ?? '' },
+      act: async ({ key }) => (await ask('fetch', { key })).text,
+    }],
+  };
+});
+
+/* ---- The lists ---- */
+
+const SESSION_HEAD = ['session', 'send buffer', 'user', 'connected from', 'protocol', 'age', 'rooms'];
+function sessionRow(session) {
+  const { id, user, address, protocol, since, rooms, send_buffer_bytes: waiting } = session;
+  return [{ text: id, open: () => openSession(id) }, number(waiting, bytes(waiting)), user?.id ?? '–', address ?? '–', protocol, age(since), rooms.slice(0, 5).join(', ') + (rooms.length > 5 ? ` and ${rooms.length - 5} more` : '')];
+}
+
+/** Groups of sessions, the ones with the fullest send buffers first, then the largest. */
+function groups(sessions, keyOf, opens) {
+  const all = new Map();
+  for (const session of sessions) {
+    const key = keyOf(session);
+    if (key !== undefined) all.set(key, [...(all.get(key) ?? []), session]);
+  }
+  const sorted = [...all.values()].sort((a, b) => queued(b) - queued(a) || b.length - a.length);
+  return sorted.map((group) => [{ text: opens(group[0]).text, open: opens(group[0]).open }, number(group.length), number(queued(group), bytes(queued(group)))]);
+}
+
+const counts = (values = {}) => Object.entries(values).filter(([, value]) => value > 0).sort(([, a], [, b]) => b - a);
+const ERRORS = ['protocol_errors', 'http_request_errors', 'connections_refused', 'connections_evicted', 'connections_limited', 'sessions_limited', 'messages_limited', 'tokens_refused', 'origins_refused', 'publications_refused', 'deliveries_dropped', 'deliveries_dropped_on_disconnect', 'connections_paused', 'memory_overloads', 'accept_errors', 'tls_errors'];
+
+const limited = ({ sessions, count }) => (count > sessions.length ? ` Shows ${show(sessions.length)} of ${plural(count, 'session')} of this node: search to see others.` : '');
+
+/** Each list: its title, the meaning of the search, and `{ head, rows, note }`. */
+const VIEWS = {
+  sessions: ['Sessions', 'Id, user or address', async (search) => {
+    const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
+    return { head: SESSION_HEAD, rows: byQueue(found.sessions).map(sessionRow), note: `The fullest send buffers first.${limited(found)}` };
+  }],
+  rooms: ['Rooms', 'Beginning of the name', async (search) => {
+    const inNamespace = namespace();
+    const { rooms, next } = await ask(`rooms?limit=${LISTED_MAX}&namespace=${encodeURIComponent(inNamespace)}&prefix=${encodeURIComponent(search)}`);
+    rooms.sort((a, b) => b.sessions - a.sessions);
+    const rows = rooms.map(({ name, sessions }) => [{ text: name, open: () => openRoom(name, inNamespace) }, number(sessions)]);
+    return { head: ['room', 'sessions'], rows, note: next ? `The first ${show(LISTED_MAX)} rooms by name, the largest first: search to see others.` : 'The largest first.' };
+  }],
+  feeds: ['Feeds', 'Name', (search) => {
+    const rows = status.upstreams.filter(({ name }) => name.includes(search)).sort((a, b) => b.failures - a.failures || b.waiting - a.waiting);
+    const { feeds } = status;
+    return {
+      head: ['upstream', 'fetches', 'failures', 'waiting', 'last failure'],
+      rows: rows.map(({ name, fetches, failures, waiting, last_failure: failure }) => [{ text: name, open: () => openUpstream(name) }, number(fetches), number(failures), number(waiting), failure ? `${failure.key}: ${failure.message} (${duration(failure.seconds_ago)} ago)` : '–']),
+      note: `${plural(feeds.keys, 'key')}: ${show(feeds.live)} live, ${show(feeds.stale)} stale, ${show(feeds.cold)} waiting for a first document, ${show(feeds.not_found)} not found, ${show(feeds.complete)} complete. ${show(feeds.subscribed)} with subscribers, ${bytes(feeds.documents_bytes)} of documents.`,
+    };
+  }],
+  users: ['Users', 'Id', async (search) => {
+    const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
+    const rows = groups(found.sessions, ({ user }) => user && JSON.stringify([user.issuer, user.id]), ({ user }) => ({ text: user.id, open: () => openUser(user) }));
+    return { head: ['user', 'sessions', 'send buffers'], rows, note: `The fullest send buffers first.${limited(found)}` };
+  }],
+  addresses: ['Addresses', 'Address', async (search) => {
+    const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
+    const rows = groups(found.sessions, ({ address }) => address, ({ address }) => ({ text: address, open: () => openAddress(address) }));
+    return { head: ['address', 'sessions', 'send buffers'], rows, note: `IPv4 addresses and IPv6 /64 networks, the fullest send buffers first.${limited(found)}` };
+  }],
+  cluster: ['Nodes and workers', 'Name', async (search) => {
+    const [{ nodes }, { links }] = await Promise.all([ask('nodes'), ask('links')]);
+    const rows = [
+      ...links.map(({ app, worker, state, sessions, unacknowledged_bytes: waiting }) => [worker, `worker of ${app}`, state, number(sessions), number(waiting, bytes(waiting))]),
+      ...nodes.map((node) => [node.this ? `${node.name} (this node)` : node.name, `node, version ${node.version}`, `up ${duration(node.uptime_seconds)}`, number(node.connections), number(0, '–')]),
+    ];
+    return { head: ['name', 'kind', 'state', 'sessions', 'unacknowledged'], rows: rows.filter(([name]) => name.includes(search)), note: nodes.length ? '' : 'This node is in no cluster.' };
+  }],
+  errors: ['Errors', 'Name', (search) => {
+    const { data_plane: figures } = status;
+    const rows = [...ERRORS.filter((name) => figures[name] > 0).map((name) => [words(name), number(figures[name])]), ...counts(figures.disconnects).map(([name, value]) => [`disconnects: ${words(name)}`, number(value)])];
+    return { head: ['error', 'since the start'], rows: rows.filter(([name]) => name.includes(search)).sort((a, b) => b[1].text.localeCompare(a[1].text, 'en', { numeric: true })), note: '' };
+  }],
+};
+
+let view = 'sessions';
+let status = { upstreams: [], feeds: {}, data_plane: {} };
+
+/** Refreshes the chosen list, and what is opened. A search of sessions is made only when it is asked for. */
+export async function refreshLists() {
+  if (!['sessions', 'users', 'addresses'].includes(view) || at('query').value.trim() === '') await showLists();
+  if (!opened?.isSearched) await refreshOpened();
+}
+
+/** Reads and shows the chosen list. */
+async function showLists() {
+  const [title, , read] = VIEWS[view];
+  const { head, rows, note } = await read(at('query').value.trim());
+  if (VIEWS[view][0] !== title) return;
+  fill(at('list'), head, rows.slice(0, ROWS_MAX));
+  const more = rows.length > ROWS_MAX ? ` ${show(rows.length - ROWS_MAX)} more rows.` : '';
+  if (at('note').textContent !== note + more) at('note').textContent = note + more;
+}
+
+/** Takes over a response of `GET /api/v1/status`, which some lists show. */
+export function setStatus(next) {
+  status = next;
+}
+
+function choose(name) {
+  view = name;
+  at('querylabel').textContent = VIEWS[name][1];
+  const hasNamespace = name === 'rooms';
+  at('namespace').hidden = !hasNamespace;
+  at('search').querySelector('label[for="namespace"]').hidden = !hasNamespace;
+  at('query').value = '';
+  update();
+}
+
+const update = () => showLists().catch((error) => { at('note').textContent = error.message; });
+for (const [name, [title]] of Object.entries(VIEWS)) choice('views', name, title, name === view, choose);
+at('querylabel').textContent = VIEWS[view][1];
+at('namespace').hidden = true;
+at('search').querySelector('label[for="namespace"]').hidden = true;
+at('search').addEventListener('submit', (event) => {
+  event.preventDefault();
+  update();
+});
