@@ -178,7 +178,7 @@ fn broadcast_of(content: &str) -> LinkEntry {
 #[tokio::test(start_paused = true)]
 async fn requests_and_answers_travel_between_nodes() {
     let engine = Arc::<Engine>::default();
-    let (here, there) = (engine.node(1), engine.node(2));
+    let (here, there, mut third) = (engine.node(1), engine.node(2), engine.node(3));
     let (mut a, a_link) = here.start("a").await;
     let (mut b, b_link) = there.start("b").await;
     peers(&mut a, 2).await;
@@ -189,7 +189,9 @@ async fn requests_and_answers_travel_between_nodes() {
     };
     assert_eq!((namespace, body.as_str(), &arguments), (Namespace(1), r#"{"id":7}"#, &messages("arguments")));
     assert!(link != a_link && link != b_link, "the other node's link has a number of its own");
-    b.write(&[relay(1, link, r#"{"answer":1}"#)]).await;
+    // The answer is for one node, a broadcast of the same turn for all.
+    b.write(&[relay(1, link, r#"{"answer":1}"#), broadcast("after", false)]).await;
+    assert_eq!(shown(third.core().await.1), "after");
     let ServerEntry::Relayed { namespace, link: of_b, body, .. } = a.entry().await else { panic!() };
     assert_eq!((namespace, body.as_str()), (ROOT, r#"{"answer":1}"#));
     // A request to that worker alone.
