@@ -2,7 +2,6 @@
 
 use axum::http::HeaderMap;
 use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +24,7 @@ pub struct WorkerRequest<'a> {
 }
 
 /// Takes the connection of a worker.
-pub type Connect = Box<dyn FnOnce(TokioIo<Upgraded>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+pub type Connect = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// The answer 101 to a worker.
 pub struct WorkerAccepted {

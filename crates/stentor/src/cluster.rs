@@ -1,8 +1,7 @@
 //! A node's membership in a cluster: connecting, starting and leaving.
 
-mod thread;
-
 use crate::config::options::{BridgeOptions, ClusterOptions};
+use crate::own_thread::OwnThread;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,7 +17,6 @@ use stentor_ports::{
     Broker, ControlPlane, DataPlane, Ledger, LinkCarrier, LocalNode, NodeTag, NoticeSink, Relay,
     RevocationList,
 };
-use thread::ClusterThread;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -37,7 +35,7 @@ pub(crate) fn add_all_metrics(data_plane: &mut DataPlane) -> anyhow::Result<()> 
 pub(crate) struct Joining {
     cluster: Option<JoinedCluster>,
     bridges: Option<(Arc<Bridges>, Connections)>,
-    thread: ClusterThread,
+    thread: OwnThread,
 }
 
 /// A node that is connected to its engine.
@@ -54,7 +52,7 @@ pub(crate) struct Member {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     internal: Option<JoinHandle<()>>,
-    _thread: ClusterThread,
+    _thread: OwnThread,
 }
 
 /// Connects a node to its engine and its Socket.IO bridges. Returns `None` if neither is configured. Their
@@ -70,7 +68,7 @@ pub(crate) async fn connect(
     if options.engine.is_none() && bridges.is_empty() {
         return Ok(None);
     }
-    let thread = ClusterThread::start()?;
+    let thread = OwnThread::start("cluster")?;
     let cluster = connect_cluster(&thread, options, edge, control, ledger.clone(), revocations).await?;
     let broker = cluster.as_ref().map(|joined| joined.cluster.clone() as Arc<dyn Broker>);
     let bridges = if bridges.is_empty() {
@@ -153,7 +151,7 @@ fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options>
 }
 
 async fn connect_cluster(
-    thread: &ClusterThread,
+    thread: &OwnThread,
     options: ClusterOptions,
     edge: &stentor_edge::Options,
     control: &stentor_control::Options,

@@ -1,27 +1,39 @@
 //! The application link: its options for the data plane, and its side of the admin port.
 
 use crate::config::options::LinkOptions;
+use crate::own_thread::OwnThread;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use std::io;
 use std::sync::Arc;
 use stentor_control::{Connect, LinkView, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
 use stentor_edge::{LinkRoutes, Options};
 use stentor_ports::{Ledger, LinkApp, LinkInbox};
-use stentor_workers::{AppOptions, ForwardOptions, LinkInfo, LinkRequest, RecoveryOptions, Token, Workers};
+use stentor_workers::{
+    Accepted, AppOptions, ForwardOptions, LinkInfo, LinkRequest, RecoveryOptions, Token, Workers,
+};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 
 /// The status of a request that asks for no WebSocket.
 const UPGRADE_REQUIRED: u16 = 426;
 
 /// The service of the link, as the admin port calls it.
 #[derive(Debug)]
-struct AdminLinks(Arc<Workers>);
+struct AdminLinks {
+    workers: Arc<Workers>,
+    /// The runtime of the service.
+    runtime: Handle,
+}
 
-/// Makes the service and the routes of its clients. Returns `None` without `[[links]]`.
+/// Makes the service, its thread, and the routes of its clients. Returns `None` without `[[links]]`.
 pub(crate) fn prepare(
     links: Vec<LinkOptions>,
     edge: &Options,
     ledger: &Arc<Ledger>,
-) -> Option<(Arc<Workers>, LinkRoutes)> {
+) -> anyhow::Result<Option<(Arc<Workers>, OwnThread, LinkRoutes)>> {
     if links.is_empty() {
-        return None;
+        return Ok(None);
     }
     let limits = &edge.limits;
     let hidden_headers: Vec<Box<str>> =
@@ -52,17 +64,18 @@ pub(crate) fn prepare(
     };
     let workers = Workers::new(links.into_iter().map(app).collect(), ledger.clone());
     let routes = LinkRoutes { sink: workers.sink(), apps: workers.engines(), http: workers.http() };
-    Some((workers, routes))
+    Ok(Some((workers, OwnThread::start("links")?, routes)))
 }
 
 /// The side of the admin port.
-pub(crate) fn of_admin(workers: &Arc<Workers>) -> Arc<dyn Links> {
-    Arc::new(AdminLinks(workers.clone()))
+pub(crate) fn of_admin(workers: &Arc<Workers>, thread: &OwnThread) -> Arc<dyn Links> {
+    Arc::new(AdminLinks { workers: workers.clone(), runtime: thread.runtime().clone() })
 }
 
-/// Starts the service, which gives the cores instructions by `inbox`. Must be called within the control plane's runtime.
-pub(crate) fn start(workers: &Workers, inbox: Arc<dyn LinkInbox>) {
-    let service = tokio::spawn(workers.service(inbox));
+/// Starts the service on its thread. It gives the cores instructions by `inbox`. Must be called within the control plane's runtime.
+pub(crate) fn start(workers: &Arc<Workers>, thread: OwnThread, inbox: Arc<dyn LinkInbox>) {
+    let workers = workers.clone();
+    let service = thread.spawn(async move { workers.service(inbox).await });
     tokio::spawn(async move {
         // Without it, the sessions of workers would hang without an error: a supervisor restarts the process.
         if let Err(error) = service.await
@@ -71,7 +84,30 @@ pub(crate) fn start(workers: &Workers, inbox: Arc<dyn LinkInbox>) {
             tracing::error!(%error, "the application link has failed; the process ends");
             std::process::exit(1);
         }
+        drop(thread);
     });
+}
+
+/// Gives a worker's connection to the service. The socket moves to the service's thread; otherwise each of its events would wake a thread of
+/// the control plane, which would wake that thread. A connection with TLS can't be moved.
+async fn connect(
+    workers: Arc<Workers>,
+    runtime: Handle,
+    accepted: Accepted,
+    upgraded: Upgraded,
+) -> io::Result<()> {
+    match upgraded.downcast::<TokioIo<TcpStream>>() {
+        Ok(parts) => {
+            let stream = parts.io.into_inner().into_std()?;
+            let stream = {
+                let _within = runtime.enter();
+                TcpStream::from_std(stream)?
+            };
+            workers.connect(accepted, stream, &parts.read_buf).await;
+        }
+        Err(upgraded) => workers.connect(accepted, TokioIo::new(upgraded), &[]).await,
+    }
+    Ok(())
 }
 
 impl Links for AdminLinks {
@@ -80,19 +116,24 @@ impl Links for AdminLinks {
             request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         let WorkerRequest { query, has_admin_token, needs_token, peer, .. } = *request;
         let request = LinkRequest { query, headers: &headers, has_admin_token, needs_token, peer };
-        let mut accepted = self.0.accept(request).map_err(|refused| WorkerRefused {
+        let mut accepted = self.workers.accept(request).map_err(|refused| WorkerRefused {
             needs_upgrade: refused.status == UPGRADE_REQUIRED,
             message: refused.message,
         })?;
         let headers = std::mem::take(&mut accepted.headers);
-        let workers = self.0.clone();
-        let connect: Connect =
-            Box::new(move |io| Box::pin(async move { workers.connect(accepted, io).await }));
+        let (workers, runtime) = (self.workers.clone(), self.runtime.clone());
+        let connect: Connect = Box::new(move |upgraded| {
+            Box::pin(async move {
+                if let Err(error) = connect(workers, runtime, accepted, upgraded).await {
+                    tracing::debug!(%error, "the connection of a worker failed");
+                }
+            })
+        });
         Ok(WorkerAccepted { headers, connect })
     }
 
     fn find(&self, app: &str) -> Option<LinkApp> {
-        self.0.find(app)
+        self.workers.find(app)
     }
 
     fn list(&self) -> Vec<LinkView> {
@@ -106,6 +147,6 @@ impl Links for AdminLinks {
             sessions: info.sessions,
             unacknowledged_bytes: info.unacknowledged_bytes,
         };
-        self.0.links().into_iter().map(view).collect()
+        self.workers.links().into_iter().map(view).collect()
     }
 }

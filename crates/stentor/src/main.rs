@@ -23,6 +23,7 @@ mod lifecycle;
 mod links;
 mod logging;
 mod machine;
+mod own_thread;
 mod port_holder;
 mod publish;
 mod reference;

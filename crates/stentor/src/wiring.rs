@@ -159,13 +159,13 @@ pub(crate) async fn launch(
     if let Some(joining) = &joining {
         edge.notices = joining.observe_sessions(edge.notices.take());
     }
-    let workers = links::prepare(links, &edge, &ledger).map(|(workers, routes)| {
+    let workers = links::prepare(links, &edge, &ledger)?.map(|(workers, thread, routes)| {
         edge.link = Some(routes);
-        control.links = Some(links::of_admin(&workers));
+        control.links = Some(links::of_admin(&workers, &thread));
         if let Some(carrier) = joining.as_ref().and_then(|joining| joining.link_carrier()) {
             workers.join(carrier);
         }
-        workers
+        (workers, thread)
     });
     let mut inheritance = None;
     if !config.server.takeover_socket.is_empty() {
@@ -199,10 +199,11 @@ pub(crate) async fn launch(
         None => (DataPlane::new(handle.clone()), None),
     };
     plane.metrics.push(build_info::metric(started.driver));
-    if let Some(workers) = &workers {
+    let workers = workers.map(|(workers, thread)| {
         plane.metrics.extend(workers.metrics());
-        links::start(workers, handle.clone());
-    }
+        links::start(&workers, thread, handle.clone());
+        workers
+    });
     let runtime = tokio::runtime::Handle::current();
     let reload: Option<Arc<dyn Reload>> = Some(reloader.clone());
     let options = stentor_control::Options {

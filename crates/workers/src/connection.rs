@@ -66,12 +66,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(io: Box<dyn Io>) -> Self {
+    /// A connection from which `read` has been read.
+    pub(crate) fn new(io: Box<dyn Io>, read: &[u8]) -> Self {
+        let mut input = vec![0; READ_BYTES.max(read.len())];
+        input[..read.len()].copy_from_slice(read);
         Self {
             io,
             ws: ws::Connection::new(Role::Server, None),
-            input: vec![0; READ_BYTES].into(),
-            unread: 0..0,
+            input: input.into(),
+            unread: 0..read.len(),
             output: VecDeque::new(),
             output_bytes: 0,
             tail: BytesMut::new(),
@@ -84,7 +87,7 @@ impl Connection {
 
     /// Bytes that the connection holds.
     pub(crate) fn held_bytes(&self) -> usize {
-        READ_BYTES + self.ws.held_bytes() + self.queued_bytes()
+        self.input.len() + self.ws.held_bytes() + self.queued_bytes()
     }
 
     /// Bytes that wait to be written.

@@ -2,7 +2,7 @@
 //!
 //! **Invariant.** A call of a core takes a lock that the service holds only to take all calls at once.
 
-use crate::connection::Io;
+use crate::connection::Connection;
 use crate::known::handshake_bytes;
 use crate::refused::REPORTS_MAX;
 use bytes::Bytes;
@@ -70,7 +70,7 @@ pub(crate) struct Joining {
     pub(crate) app: usize,
     /// The worker's address.
     pub(crate) peer: Option<IpAddr>,
-    pub(crate) io: Box<dyn Io>,
+    pub(crate) connection: Connection,
     pub(crate) counted: Counted,
 }
 

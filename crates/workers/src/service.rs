@@ -165,14 +165,15 @@ impl Workers {
         handshake::check(request, &self.apps)
     }
 
-    /// Takes the connection of an accepted request. Returns at once, unless the worker is refused.
-    pub async fn connect(&self, accepted: Accepted, io: impl Io + 'static) {
+    /// Takes the connection of an accepted request, and what has been read from it. Returns at once, unless the worker is refused.
+    pub async fn connect(&self, accepted: Accepted, io: impl Io + 'static, read: &[u8]) {
         let peer = accepted.peer;
         let refusal = match accepted.target {
             Ok(app) => {
                 let workers: usize = self.apps.iter().map(|app| app.application.workers_max).sum();
                 if let Some(counted) = Counted::new(&self.open, workers + SPARE_CONNECTIONS) {
-                    let joining = Joining { app, peer, io: Box::new(io), counted };
+                    let connection = Connection::new(Box::new(io), read);
+                    let joining = Joining { app, peer, connection, counted };
                     return self.inbox.change(|calls| calls.connections.push(joining));
                 }
                 Refusal::new(Code::TooManyWorkers, "the server has too many connections of workers")
@@ -181,7 +182,7 @@ impl Workers {
         };
         self.view.handle_refusal(None, &refusal, tokio::time::Instant::now().into_std());
         let Some(_counted) = Counted::new(&self.refusing, SPARE_CONNECTIONS) else { return };
-        let mut connection = Connection::new(Box::new(io));
+        let mut connection = Connection::new(Box::new(io), &[]);
         connection.send(&refusal.frame());
         connection.close(POLICY);
         let end = poll_fn(|cx| {
@@ -314,9 +315,9 @@ impl Service {
     fn handle_calls(&mut self, now: Instant) {
         let calls = self.inbox.take();
         let has_refused = calls.has_refused;
-        for Joining { app, peer, io, counted } in calls.connections {
+        for Joining { app, peer, connection, counted } in calls.connections {
             let phase = Phase::Joining { until: now + HELLO_TIMEOUT };
-            self.slots.push(Slot { app, peer, phase, connection: Connection::new(io), _counted: counted });
+            self.slots.push(Slot { app, peer, phase, connection, _counted: counted });
         }
         for call in calls.calls {
             self.apps.handle_call(call, now);

@@ -8,7 +8,6 @@ use axum::extract::State as Shared;
 use axum::http::{Request, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use hyper_util::rt::TokioIo;
 use serde_json::json as object;
 use std::sync::Arc;
 
@@ -46,7 +45,7 @@ async fn connect(Shared(state): Shared<Arc<State>>, mut request: Request<Body>) 
     };
     tokio::spawn(async move {
         match upgrade.await {
-            Ok(upgraded) => connect(TokioIo::new(upgraded)).await,
+            Ok(upgraded) => connect(upgraded).await,
             Err(error) => tracing::debug!(%error, "the connection of a worker failed"),
         }
     });

@@ -165,7 +165,7 @@ impl Rig {
         let accepted = self.workers.accept(request).unwrap();
         let (io, server) = duplex(256 << 10);
         let workers = self.workers.clone();
-        tokio::spawn(async move { workers.connect(accepted, server).await });
+        tokio::spawn(async move { workers.connect(accepted, server, &[]).await });
         Worker::new(io)
     }
 
