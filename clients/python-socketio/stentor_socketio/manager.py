@@ -188,6 +188,11 @@ class Manager(AsyncManager):  # type: ignore[misc]
         if closes:
             await session.close()
 
+    def lost(self, session: Session, namespace: str) -> None:
+        """Tells a client of its socket that another worker has disconnected while no worker had it."""
+        session.send_messages([self.server.packet_class(packet.DISCONNECT, namespace=namespace).encode()])
+        self.write(session, "DEL", namespace)
+
     # Events.
 
     async def emit(

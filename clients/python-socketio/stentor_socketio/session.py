@@ -127,6 +127,10 @@ class Session:
             if not self.is_alive:
                 return
             namespace = socket["nsp"]
+            if socket.get("disconnected"):
+                del self.kept[namespace]
+                self._link.manager.lost(self, namespace)
+                continue
             # Without data, the client was still waiting for its connection: it is told of it as usual.
             if "session" in socket["data"]:
                 self.session[namespace] = socket["data"]["session"]

@@ -1,13 +1,16 @@
 // Resumes sessions that another process had: real `Socket`s are built with the id, rooms and data that Stentor has kept.
 //
 // Engine middlewares and namespace middlewares run again, since they leave values on requests and sockets. The client notices nothing: it
-// receives no CONNECT, and DISCONNECT for a namespace that refuses it now. Its messages wait until all sockets exist.
+// receives no CONNECT, and DISCONNECT for a namespace that refuses it now, or that another worker has disconnected meanwhile. Its messages
+// wait until all sockets exist.
 
 import { WORKER } from './entries.js';
 import { Session } from './session.js';
 
 const CONNECT = 0;
 const DISCONNECT = 1;
+/** DISCONNECT of the namespace `/` for a client of Engine.IO 3, which can't be without it. */
+const DISCONNECT_MAIN = '1';
 
 /** Longest time until the middlewares have accepted the sockets of a session, in milliseconds. It is closed then: its messages hold up others. */
 const TIMEOUT_MS = 10_000;
@@ -103,6 +106,7 @@ export function resume(worker, handle, description) {
   return engine.check(session, (isAllowed) => {
     if (session.readyState !== 'open') return;
     if (!isAllowed) return refuse(session);
+    if (session.protocol === 3 && session.resuming.get('/')?.disconnected) return refuse(session, DISCONNECT_MAIN);
     // A client of Engine.IO 3 is connected to `/` by this.
     engine.emit('connection', session);
     for (const socket of sockets) {
@@ -112,14 +116,15 @@ export function resume(worker, handle, description) {
   });
 }
 
-/** Ends a session whose client has to connect again. */
-function refuse(session) {
-  session.close(true);
+/** Ends a session whose client has to connect again, unless this message says otherwise. */
+function refuse(session, message) {
+  if (message) session.write(message);
+  session.close(message === undefined);
   session.end('forced close');
 }
 
 /** Connects a client to a namespace as if it had sent CONNECT. */
-function connect(worker, session, { nsp, auth }) {
+function connect(worker, session, { nsp, auth, disconnected }) {
   const { io } = worker;
   const go = (isAllowed) => {
     if (session.readyState !== 'open') return;
@@ -133,7 +138,8 @@ function connect(worker, session, { nsp, auth }) {
     leave(worker, session, worker.namespaces.declare(nsp, null));
     resumed(session, nsp);
   };
-  if (io._nsps.has(nsp)) go(true);
+  if (disconnected) go(false);
+  else if (io._nsps.has(nsp)) go(true);
   else io._checkNamespace(nsp, auth ?? {}, go);
 }
 

@@ -425,6 +425,7 @@ entries! {
         }
         /// A session that another process had: the handshake with the current `transport`, and `{upgraded, sockets: [{nsp, id, pid,
         /// rooms, data, …}]}`, where `…` are the fields of `state` in ADD, and `nsp` is the name. `data` is `{}` if none was written.
+        /// With `disconnected: true`, another worker has disconnected the socket: the worker notifies its client, and writes DEL.
         69 "RESUME" Resume {
             /// The session.
             handle: Handle,

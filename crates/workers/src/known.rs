@@ -132,6 +132,9 @@ struct Resumed<'a> {
     pid: &'a str,
     rooms: &'a [Box<str>],
     data: &'a RawValue,
+    /// `true` if another worker has disconnected the socket, and the client hasn't been notified.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    disconnected: bool,
     #[serde(flatten)]
     state: Map<String, Value>,
 }
@@ -162,7 +165,8 @@ impl Known {
         json(format!(r#"{},"transport":"{}"}}"#, self.handshake, self.transport))
     }
 
-    /// The text of RESUME.
+    /// The text of RESUME. A socket that the data plane hasn't got any more was disconnected while no worker could notify its client, which the
+    /// next worker does.
     pub(crate) fn resumed(&self, description: &LinkDescription) -> Json {
         let empty = RawValue::from_string("{}".into()).unwrap_or_default();
         let null = Json::new("null");
@@ -178,10 +182,22 @@ impl Known {
                 pid: known.map_or("", |known| &known.pid),
                 rooms: &socket.rooms,
                 data: data.unwrap_or(&empty),
+                disconnected: false,
                 state: state.unwrap_or_default(),
             }
         });
-        let sockets = to_text(&sockets.collect::<Vec<_>>());
+        let is_lost =
+            |known: &&Socket| !description.sockets.iter().any(|found| found.namespace == known.namespace);
+        let lost = self.sockets.iter().filter(is_lost).map(|known| Resumed {
+            nsp: &known.namespace,
+            id: "",
+            pid: "",
+            rooms: &[],
+            data: &empty,
+            disconnected: true,
+            state: Map::new(),
+        });
+        let sockets = to_text(&sockets.chain(lost).collect::<Vec<_>>());
         let (transport, upgraded) = (self.transport, description.upgraded);
         let text = |sockets: &str| {
             let handshake = &self.handshake;
@@ -373,6 +389,11 @@ mod tests {
         );
         assert_eq!(resumed.as_str(), expect);
         assert_eq!(sessions.data_refused, 1);
+        // Another worker has disconnected a socket.
+        let description = LinkDescription { request: 8, upgraded: false, sockets: vec![socket("/", &[])] };
+        let resumed = sessions.get(id).unwrap().resumed(&description);
+        let lost = r#"{"nsp":"/b","id":"","pid":"","rooms":[],"data":{},"disconnected":true}]}"#;
+        assert!(resumed.as_str().ends_with(lost), "{resumed:?}");
         assert!(sessions.bytes() > 0);
         sessions.close(id);
         assert_eq!(sessions.bytes(), 0);

@@ -172,6 +172,16 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(sorted(self.sio.rooms("one")), ["joined", *rooms])
         self.assertEqual(self.sio.rooms("four"), [])
 
+    async def test_a_client_learns_that_its_socket_was_disconnected_while_no_worker_had_it(self):
+        connection = await self.start(namespaces=["/", "/chat"])
+        lost = {"nsp": "/chat", "id": "", "pid": "", "rooms": [], "data": {}, "disconnected": True}
+        await connection.write(("RESUME", 1, {**handshake("s1"), "sockets": [lost, kept("/", "one", "Ann")]}))
+        self.assertEqual((await connection.read("SEND"))["messages"], ["1/chat,"])
+        deleted = await connection.read("DEL")
+        self.assertEqual((deleted["handle"], deleted["namespace"]), (1, 1))
+        await self.until("connect", "one", True, {"user": "Ann"}, {"n": 1}, ["one", "r"])
+        self.assertEqual(len(self.events), 1)
+
     async def test_messages_that_wait_for_a_handler_of_connect_are_not_acknowledged(self):
         connection = await self.start()
         go = asyncio.Event()
