@@ -25,7 +25,7 @@ export interface AttachOptions {
   http?: HttpServer | HttpsServer | number | (() => number | null | undefined);
   /** `false`: SIGTERM and SIGINT don't hand over. Default: `true`, and the process then exits unless the application handles the signal itself. */
   signals?: boolean;
-  /** Time for asynchronous handlers of the last messages at a handover, in milliseconds. Default: 200. */
+  /** Time for asynchronous handlers of the last messages before sessions go to another worker, in milliseconds. Default: 200. */
   settle?: number;
 }
 

@@ -72,6 +72,11 @@ class Connection {
     this.#socket.send(bytes);
   }
 
+  /** The next entry. */
+  any() {
+    return this.#entries.next('an entry');
+  }
+
   /** The next entry of this type; others are left out. */
   async read(name) {
     for (;;) {

@@ -220,6 +220,21 @@ test('a session of a former process continues with real sockets, before its mess
   assert.deepEqual([one.handshake.issued, one.conn.upgraded, link.stats().resumed], [7, true, 2]);
 });
 
+test('a client learns that its socket was disconnected while no worker had it', async (t) => {
+  const { io, connection } = await worker(t, { options: { allowEIO3: true }, setup: (io) => io.of('/other') });
+  const socket = (nsp, fields = {}) => ({ nsp, id: `i${nsp}`, pid: '', rooms: [], data: {}, ...fields });
+  const lost = (nsp) => socket(nsp, { id: '', disconnected: true });
+  connection.write(['RESUME', 1, { ...handshake('s1'), sockets: [socket('/'), lost('/other')] }]);
+  assert.deepEqual((await connection.read('SEND')).messages, ['1/other,']);
+  const { handle, number } = await connection.read('DEL');
+  assert.equal(handle, 1);
+  assert.ok(number > 0 && io.of('/other').sockets.size === 0 && io.sockets.sockets.size === 1);
+  // A client of version 2 can't be without the main namespace.
+  connection.write(['RESUME', 2, { ...handshake('s2'), protocol: 3, sockets: [lost('/')] }]);
+  assert.deepEqual((await connection.read('SEND')).messages, ['1']);
+  assert.deepEqual(await connection.read('CLOSE').then((close) => [close.handle, close.discard]), [2, false]);
+});
+
 test('rooms are kept in Stentor, and mirrored in the order of the calls', async (t) => {
   const { io, connection } = await worker(t, { welcome: { servers: 2 } });
   const socket = await connected(io, connection, 1);
@@ -379,12 +394,23 @@ test('an exception of the application keeps no session from being handed over', 
   await over;
 });
 
-test('one session is given back when Stentor asks', async (t) => {
-  const { io, connection } = await worker(t);
+test('one session is given back when Stentor asks and its handlers have had time to finish', async (t) => {
+  const { io, connection } = await worker(t, { settings: { settle: 20 } });
   const socket = await connected(io, connection, 1);
-  connection.write(['RELEASE', 1]);
-  const socketsOf = async () => [(await connection.read('RELEASED')).namespace, (await connection.read('RELEASED')).namespace];
-  assert.deepEqual(await socketsOf(), [0, 0xffff]);
+  socket.on('slow', async (answer) => {
+    await new Promise(setImmediate);
+    socket.emit('done');
+    answer('ok');
+  });
+  await connection.read('SEND');
+  connection.write(['MESSAGE', 1, ['27["slow"]']], ['RELEASE', 1]);
+  const entries = [];
+  while (entries.length < 3) {
+    const next = await connection.any();
+    if (['SEND', 'RELEASED'].includes(next.entry)) entries.push(next.messages ?? next.namespace);
+  }
+  assert.deepEqual(entries, [['2["done"]'], ['37["ok"]'], 0]);
+  assert.equal((await connection.read('RELEASED')).namespace, 0xffff);
   assert.deepEqual([socket.connected, io.engine.clientsCount], [false, 0]);
 });
 

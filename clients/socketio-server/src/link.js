@@ -33,7 +33,7 @@ export class Link extends EventEmitter {
     const { http, name = defaultName(), onCrash, stateInterval = STATE_INTERVAL_MS, settle = SETTLE_MS, signals = true } = options;
     this.#settle = settle;
     this.#signals = signals;
-    const settings = { token: options.token, engine: options.engine, name, onCrash, stateInterval, http: portOf(http) };
+    const settings = { token: options.token, engine: options.engine, name, onCrash, stateInterval, settle, http: portOf(http) };
     this.#worker = new Worker(io, linkUrl(url, options.app), settings, {
       up: (welcome) => {
         this.#printed = '';

@@ -48,11 +48,12 @@ export async function handOver(worker, { settle, hook }) {
 export async function releaseSoon(worker, session) {
   await turn();
   await turn();
-  const isUnfinished = () => unfinished(worker).has(session);
-  await finished(isUnfinished);
-  if (worker.isStopped) return;
+  if (worker.settle > 0) await time(Math.min(worker.settle, UNFINISHED_MS));
+  await finished(() => isUnfinished(session, connecting(worker)));
+  // On another link, the handle is that of another session.
+  if (worker.isStopped || session.readyState !== 'open') return;
   try {
-    release(worker, session, isUnfinished());
+    release(worker, session, isUnfinished(session, connecting(worker)));
   } finally {
     worker.channel.write(WORKER.RELEASED, session.handle, END, '');
   }
@@ -66,10 +67,15 @@ async function finished(isBusy) {
 
 /** Sessions with a socket that waits for middlewares. Elsewhere, its client would wait for CONNECT forever. */
 function unfinished(worker) {
+  const waiting = connecting(worker);
+  return new Set([...worker.engine.sessions].filter((session) => isUnfinished(session, waiting)));
+}
+
+const isUnfinished = (session, waiting) => session.resuming !== null || session.creating > 0 || waiting.has(session);
+
+/** Sessions with a socket that waits for middlewares of its namespace. */
+function connecting(worker) {
   const found = new Set();
-  for (const session of worker.engine.sessions) {
-    if (session.resuming !== null || session.creating > 0) found.add(session);
-  }
   for (const nsp of worker.io._nsps.values()) {
     for (const socket of nsp._preConnectSockets?.values() ?? []) found.add(socket.conn);
   }

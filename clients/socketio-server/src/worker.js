@@ -70,6 +70,11 @@ export class Worker {
 
   // Settings.
 
+  /** Time for asynchronous handlers before a session is given back, in milliseconds. */
+  get settle() {
+    return this.#settings.settle;
+  }
+
   get #config() {
     return { asks: this.engine.asks, http: this.#settings.http(), errors: this.engine.listenerCount('connection_error') > 0 };
   }

@@ -2,7 +2,7 @@
 //!
 //! Sessions and their rooms are the data plane's. This table has the links, and the state of each session
 //! ([`crate::session`]): new sessions go to the worker with the fewest sessions. Sessions of a worker that leaves or crashes move to
-//! other workers, and their messages wait until then.
+//! other workers, and their messages wait until then. A worker that joins gets its share of the sessions (`balance.rs`).
 //!
 //! Calls are followed by [`Application::poll_action`] until it returns nothing. The owner of a connection reads the next frame only
 //! when the actions of the last one were carried out.
@@ -11,9 +11,11 @@
 //! a worker's handle names one session at most.
 
 mod assignment;
+mod balance;
 mod ends;
 mod holdings;
 
+pub use balance::MOVES_MAX;
 pub use holdings::Stats;
 
 use crate::entry::{ServerEntry, WorkerEntry};
@@ -23,6 +25,7 @@ use crate::link::{End, Event, Link, LinkOptions, Transmit};
 use crate::session::{Place, QueuedBytes, Session, SessionId, State};
 use crate::value::{Handle, Json, Messages, Name, Namespace};
 use assignment::Peers;
+use balance::Balance;
 use bytes::Bytes;
 use holdings::Held;
 use serde_json::Value;
@@ -101,11 +104,24 @@ struct Worker {
     sessions: BTreeMap<Handle, SessionId>,
     /// Number of sessions that wait for their description.
     resuming: usize,
+    /// Number of sessions that the worker was asked to give back.
+    releasing: usize,
     next_handle: u32,
     /// Sessions whose messages wait for room, in order.
     blocked: VecDeque<SessionId>,
     /// Frames that carry a confirmed message, by count.
     confirms: VecDeque<(u64, SessionId)>,
+}
+
+/// Sessions whose time is limited.
+#[derive(Default)]
+struct Line {
+    /// Sessions without a worker, in order.
+    waiting: BTreeMap<Place, SessionId>,
+    /// Sessions whose worker has to answer, by the end of its time: requests, and sessions that move.
+    answering: BTreeMap<Place, SessionId>,
+    /// Number of the last place.
+    last: u64,
 }
 
 /// The workers and sessions of an application.
@@ -115,9 +131,7 @@ pub struct Application {
     settings: Option<(Value, Parser)>,
     workers: BTreeMap<u32, Worker>,
     sessions: HashMap<SessionId, Session>,
-    /// Sessions without a worker, in order.
-    line: BTreeMap<Place, SessionId>,
-    next_place: u64,
+    line: Line,
     next_link: u32,
     /// Number of requests that aren't answered.
     requests: usize,
@@ -125,8 +139,7 @@ pub struct Application {
     is_stopped: bool,
     peers: Peers,
     actions: VecDeque<Action>,
-    /// Sessions whose worker has to answer, by the end of its time: requests, and sessions that move.
-    answering: BTreeMap<Place, SessionId>,
+    balance: Balance,
     held: Held,
     stats: Stats,
     /// Links that have ended: number, name of the worker, and how.
@@ -142,14 +155,13 @@ impl Application {
             settings: None,
             workers: BTreeMap::new(),
             sessions: HashMap::new(),
-            line: BTreeMap::new(),
-            next_place: 0,
+            line: Line::default(),
             next_link: first_link,
             requests: 0,
             is_stopped: false,
             peers: Peers::default(),
             actions: VecDeque::new(),
-            answering: BTreeMap::new(),
+            balance: Balance::default(),
             held: Held::default(),
             stats: Stats::default(),
             ended: VecDeque::new(),
@@ -252,12 +264,14 @@ impl Application {
             link,
             sessions: BTreeMap::new(),
             resuming: 0,
+            releasing: 0,
             next_handle: 1,
             blocked: VecDeque::new(),
             confirms: VecDeque::new(),
         };
         self.workers.insert(number, worker);
-        self.progress();
+        self.balance.is_on = true;
+        self.progress(now);
         Ok(number)
     }
 
@@ -301,7 +315,7 @@ impl Application {
             if is_ended {
                 self.workers.remove(&link);
             }
-            self.progress();
+            self.progress(now);
         }
     }
 
@@ -350,12 +364,12 @@ impl Application {
                 self.handle_events(number, now);
             }
         }
-        while let Some((place, &id)) = self.line.first_key_value()
+        while let Some((place, &id)) = self.line.waiting.first_key_value()
             && place.0 <= now
         {
             self.close(id, Closing::NoWorker);
         }
-        while let Some((place, &id)) = self.answering.first_key_value()
+        while let Some((place, &id)) = self.line.answering.first_key_value()
             && place.0 <= now
         {
             self.take_back(id, now);
@@ -365,7 +379,7 @@ impl Application {
     /// When [`Self::handle_timeout`] or [`Self::poll_transmit`] has something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let links = self.workers.values().filter_map(|worker| worker.link.poll_timeout());
-        let places = [self.line.keys().next(), self.answering.keys().next()];
+        let places = [self.line.waiting.keys().next(), self.line.answering.keys().next()];
         links.chain(places.into_iter().flatten().map(|place| place.0)).min()
     }
 
@@ -382,9 +396,9 @@ impl Application {
         self.held.handshake_bytes += handshake.as_str().len();
         let place = self.new_place(now);
         self.sessions.insert(id, Session::new(State::Held(place), handshake, queued));
-        self.line.insert(place, id);
+        self.line.waiting.insert(place, id);
         self.requests += 1;
-        self.progress();
+        self.progress(now);
     }
 
     /// A client has sent messages that belong together.
@@ -433,7 +447,7 @@ impl Application {
     pub fn handle_closed(&mut self, id: SessionId, reason: Name, description: Option<Json>, now: Instant) {
         self.write(id, |handle| ServerEntry::Closed { handle, reason, description }, now);
         self.forget(id);
-        self.progress();
+        self.progress(now);
         self.settle(now);
     }
 
@@ -455,40 +469,8 @@ impl Application {
         self.stats.sessions_resumed += 1;
         self.set_state(id, State::Open(owner));
         self.drain(id);
-        self.progress();
+        self.progress(now);
         self.settle(now);
-    }
-
-    /// Moves sessions from the workers with the most sessions, until all have about as many. Returns the number of sessions.
-    pub fn rebalance(&mut self, now: Instant) -> usize {
-        let serving: Vec<u32> = self.serving().collect();
-        let Some(mean) =
-            serving.iter().map(|link| self.sessions_of(*link)).sum::<usize>().checked_div(serving.len())
-        else {
-            return 0;
-        };
-        let mut moved = 0;
-        for link in serving {
-            let excess = self.sessions_of(link).saturating_sub(mean);
-            let of_worker: Vec<SessionId> = self.workers[&link].sessions.values().copied().collect();
-            let open = of_worker.into_iter().filter(|id| matches!(self.sessions[id].state, State::Open(_)));
-            for id in open.take(excess).collect::<Vec<_>>() {
-                moved += usize::from(self.release(id, now));
-            }
-        }
-        moved
-    }
-
-    /// Moves a session to another worker, or to the same one if it has the fewest sessions. Returns `false` unless a worker has it
-    /// and doesn't leave.
-    pub fn release(&mut self, id: SessionId, now: Instant) -> bool {
-        let Some(session) = self.sessions.get(&id) else { return false };
-        let State::Open(owner) = session.state else { return false };
-        let place = self.place_after(now, self.options.link.worker_timeout);
-        self.set_state(id, State::Moving(owner, place));
-        self.write_to(owner.link, &ServerEntry::Release { handle: owner.handle });
-        self.settle(now);
-        true
     }
 
     // Workers' entries.
@@ -520,7 +502,7 @@ impl Application {
                 }
             }
         }
-        self.progress();
+        self.progress(now);
     }
 
     /// The events of links that a write has ended.
@@ -573,7 +555,14 @@ impl Application {
                 self.wait(id, now);
             }
             (E::Released { namespace: Namespace::END, .. }, _) => {}
-            (entry, _) => self.actions.push_back(Action::Session(link, id, entry)),
+            (entry, _) => {
+                match entry {
+                    E::Restore { .. } => session.is_recovering = true,
+                    E::Add { .. } => session.is_recovering = false,
+                    _ => {}
+                }
+                self.actions.push_back(Action::Session(link, id, entry));
+            }
         }
     }
 }

@@ -73,7 +73,7 @@ mod number;
 mod session;
 mod value;
 
-pub use application::{Action, Application, ApplicationOptions, Closing, Stats};
+pub use application::{Action, Application, ApplicationOptions, Closing, MOVES_MAX, Stats};
 pub use codec::Entry;
 pub use entry::{Broadcast, NodeEntry, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry};
 pub use error::{Code, Fault, FrameError, LinkError};

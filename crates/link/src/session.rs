@@ -114,6 +114,10 @@ pub(crate) struct Session {
     pub(crate) is_blocked: bool,
     /// `true` if the caller waits until the messages so far are handled.
     pub(crate) is_confirming: bool,
+    /// `true` from RELEASE until another worker has the session.
+    pub(crate) is_moving: bool,
+    /// `true` while the worker connects a client that has asked for a former socket.
+    pub(crate) is_recovering: bool,
 }
 
 impl Session {
@@ -127,6 +131,8 @@ impl Session {
             is_paused: false,
             is_blocked: false,
             is_confirming: false,
+            is_moving: false,
+            is_recovering: false,
         }
     }
 

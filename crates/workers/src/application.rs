@@ -228,11 +228,6 @@ impl Applications {
         transmit
     }
 
-    pub(crate) fn rebalance(&mut self, app: usize, now: Instant) {
-        self.applications[app].rebalance(now);
-        self.act(app, now);
-    }
-
     /// Checks what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         for app in 0..self.applications.len() {

@@ -100,8 +100,6 @@ pub(crate) struct Calls {
     pub(crate) engine: Option<EngineChanges>,
     /// Connections of workers.
     pub(crate) connections: Vec<Joining>,
-    /// Application whose sessions are distributed evenly among its workers.
-    pub(crate) rebalance: Vec<usize>,
     /// `true` if an inbox of a core has space again.
     pub(crate) has_space: bool,
     /// `true` if the service ends.
@@ -210,7 +208,6 @@ impl Inbox {
             && (is_blocked || calls.nodes.calls.is_empty())
             && calls.engine.is_none()
             && calls.connections.is_empty()
-            && calls.rebalance.is_empty()
             && !(calls.has_space || calls.is_stopped || calls.has_refused);
         calls.waker = is_empty.then(|| waker.clone());
         is_empty

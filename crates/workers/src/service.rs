@@ -195,11 +195,6 @@ impl Workers {
         let _ = timeout(CLOSE_TIMEOUT, end).await;
     }
 
-    /// Distributes the sessions of each application evenly among its workers.
-    pub fn rebalance(&self) {
-        self.inbox.change(|calls| calls.rebalance = (0..self.apps.len()).collect());
-    }
-
     /// Ends the service: it closes the connections of all workers.
     pub fn stop(&self) {
         self.inbox.change(|calls| calls.is_stopped = true);
@@ -329,9 +324,6 @@ impl Service {
             for call in self.inbox.take_of_nodes() {
                 self.apps.handle_node_call(call, now);
             }
-        }
-        for app in calls.rebalance {
-            self.apps.rebalance(app, now);
         }
         if has_refused {
             self.apps.reports_have_space();

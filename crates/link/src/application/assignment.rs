@@ -25,8 +25,8 @@ impl Application {
     }
 
     pub(super) fn place_after(&mut self, now: Instant, time: Duration) -> Place {
-        self.next_place += 1;
-        (now + time, self.next_place)
+        self.line.last += 1;
+        (now + time, self.line.last)
     }
 
     /// Changes a session's state, with the indexes that follow from it.
@@ -34,18 +34,23 @@ impl Application {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let old = std::mem::replace(&mut session.state, state);
         session.is_blocked &= old.owner() == state.owner();
+        session.is_recovering &= old.owner() == state.owner();
+        if matches!(state, State::Open(_)) {
+            self.balance.moves -= usize::from(std::mem::take(&mut session.is_moving));
+        }
         self.leave_state(old);
         if let Some(owner) = state.owner()
             && let Some(worker) = self.workers.get_mut(&owner.link)
         {
             worker.sessions.insert(owner.handle, id);
             worker.resuming += usize::from(matches!(state, State::Resuming(_)));
+            worker.releasing += usize::from(matches!(state, State::Moving(..)));
         }
         if let Some(place) = state.place() {
-            self.line.insert(place, id);
+            self.line.waiting.insert(place, id);
         }
         if let Some(place) = state.answer_by() {
-            self.answering.insert(place, id);
+            self.line.answering.insert(place, id);
         }
         self.requests += usize::from(state.is_request());
     }
@@ -56,12 +61,13 @@ impl Application {
         {
             worker.sessions.remove(&owner.handle);
             worker.resuming -= usize::from(matches!(state, State::Resuming(_)));
+            worker.releasing -= usize::from(matches!(state, State::Moving(..)));
         }
         if let Some(place) = state.place() {
-            self.line.remove(&place);
+            self.line.waiting.remove(&place);
         }
         if let Some(place) = state.answer_by() {
-            self.answering.remove(&place);
+            self.line.answering.remove(&place);
         }
         self.requests -= usize::from(state.is_request());
     }
@@ -82,6 +88,7 @@ impl Application {
         if let Some(mut session) = self.sessions.remove(&id) {
             self.leave_state(session.state);
             self.held.forget(&mut session);
+            self.balance.moves -= usize::from(session.is_moving);
             if session.is_confirming {
                 self.actions.push_back(Action::Handled(id));
             }
@@ -118,8 +125,17 @@ impl Application {
 
     /// Sets the number of workers that take sessions at other nodes of a cluster.
     pub fn set_servers_elsewhere(&mut self, count: u16) {
-        if std::mem::replace(&mut self.peers.elsewhere, count) != count {
-            self.progress();
+        self.peers.elsewhere = count;
+        self.report_servers();
+    }
+
+    /// Reports the number of workers to all of them, if it has changed.
+    fn report_servers(&mut self) {
+        let peers = self.all_servers();
+        if std::mem::replace(&mut self.peers.sent, peers) != peers {
+            for worker in self.workers.values_mut() {
+                worker.link.write(&ServerEntry::Peers { count: peers });
+            }
         }
     }
 
@@ -129,14 +145,10 @@ impl Application {
         }
     }
 
-    /// Sends waiting messages and gives waiting sessions to workers, as far as the links have room. Reports the number of workers.
-    pub(super) fn progress(&mut self) {
-        let peers = self.all_servers();
-        if std::mem::replace(&mut self.peers.sent, peers) != peers {
-            for worker in self.workers.values_mut() {
-                worker.link.write(&ServerEntry::Peers { count: peers });
-            }
-        }
+    /// Sends waiting messages and gives waiting sessions to workers, as far as the links have room, and moves sessions to new workers. Reports
+    /// the number of workers.
+    pub(super) fn progress(&mut self, now: Instant) {
+        self.report_servers();
         let numbers: Vec<u32> = self.serving().collect();
         for number in numbers {
             while let Some(worker) = self.workers.get_mut(&number)
@@ -149,11 +161,12 @@ impl Application {
                 self.drain(id);
             }
         }
-        while let Some((_, &id)) = self.line.first_key_value()
+        while let Some((_, &id)) = self.line.waiting.first_key_value()
             && let Some(link) = self.choose()
         {
             self.assign(id, link);
         }
+        self.balance(now);
     }
 
     /// The worker with the fewest sessions, of those with room.

@@ -54,7 +54,7 @@ impl Application {
                 let aftermath = self.workers.get_mut(&link).map(|worker| worker.link.aftermath_of(handle));
                 self.apply(aftermath.unwrap_or_default(), &BTreeMap::from([(handle, id)]));
                 self.wait(id, now);
-                self.progress();
+                self.progress(now);
             }
             _ => {
                 self.write(id, closed("transport close"), now);

@@ -83,7 +83,7 @@ impl Application {
 
     /// Number of sessions and requests that wait for a worker.
     pub fn waiting(&self) -> usize {
-        self.line.len()
+        self.line.waiting.len()
     }
 
     /// Totals since the start.

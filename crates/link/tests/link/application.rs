@@ -2,7 +2,7 @@
 //!
 //! By policy, each message is handled and answered exactly once, or the session is closed (`disconnect`); at least once, with no gap
 //! (`redeliver`); or at most once (`drop`); always in order. Only `disconnect` closes sessions, and only those with a message that its worker
-//! hasn't acknowledged. Planned changes lose and repeat nothing. In the end, nothing is held. `STENTOR_SEED=17` runs one seed.
+//! hasn't acknowledged. Planned changes lose and repeat nothing. In the end, all workers have about as many sessions, and nothing is held. `STENTOR_SEED=17` runs one seed.
 
 use crate::{hello_frame, json, number_in, text_of};
 use bytes::Bytes;
@@ -70,6 +70,7 @@ struct World {
     hung: u32,
     full: u32,
     resumed: u32,
+    moved: u32,
 }
 
 impl World {
@@ -91,6 +92,7 @@ impl World {
             hung: 0,
             full: 0,
             resumed: 0,
+            moved: 0,
         }
     }
 
@@ -170,7 +172,10 @@ impl World {
                 }
             }
             23 => {
-                self.app.rebalance(self.now);
+                for _ in 0..self.rng.u8(1..6) {
+                    let Some(id) = self.any_client() else { break };
+                    self.moved += u32::from(self.app.release(SessionId(id), self.now));
+                }
             }
             24 => {
                 if let Some(at) = self.any_process().filter(|_| self.rng.bool()) {
@@ -403,7 +408,7 @@ fn check_order(policy: &str, id: u64, number: u64, last: u64) {
     }
 }
 
-fn run(seed: u64) -> [u32; 4] {
+fn run(seed: u64) -> [u32; 5] {
     let mut world = World::new(seed);
     for _ in 0..STEPS {
         world.step();
@@ -426,6 +431,12 @@ fn run(seed: u64) -> [u32; 4] {
     known.sort_unstable();
     assert_eq!(known, open.into_iter().collect::<Vec<_>>());
     assert_eq!((world.app.len(), world.app.queued_bytes()), (known.len(), 0));
+    // The last worker has its share.
+    let serving =
+        world.processes.iter().filter(|process| world.app.link(process.link).unwrap().takes_sessions());
+    let counts = serving.map(|process| process.sessions.len());
+    let (most, fewest) = (counts.clone().max().unwrap(), counts.min().unwrap());
+    assert!(most - fewest <= 1 && world.app.moves() == 0, "{most} and {fewest} sessions");
     for process in &world.processes {
         assert_eq!(world.app.sessions_of(process.link), process.sessions.len());
         assert_eq!(world.app.link(process.link).unwrap().unacknowledged_bytes(), 0);
@@ -437,7 +448,7 @@ fn run(seed: u64) -> [u32; 4] {
     }
     let unacknowledged: usize = world.app.links().map(Link::unacknowledged_bytes).sum();
     assert_eq!(world.app.held_bytes(), unacknowledged);
-    [world.cut, world.hung, world.full, world.resumed]
+    [world.cut, world.hung, world.full, world.resumed, world.moved]
 }
 
 #[test]
@@ -447,7 +458,7 @@ fn sessions_survive_their_workers() {
         Some(seed) => seed..seed + 1,
         None => 0..number("STENTOR_SEEDS").unwrap_or(SEEDS),
     };
-    let mut counts = [0; 4];
+    let mut counts = [0; 5];
     for seed in seeds.clone() {
         let result = std::panic::catch_unwind(|| run(seed));
         let found = result.unwrap_or_else(|panic| {
@@ -457,10 +468,10 @@ fn sessions_survive_their_workers() {
         counts = std::array::from_fn(|n| counts[n] + found[n]);
     }
     let is_many = seeds.end - seeds.start >= 100;
-    let [cut, hung, full, resumed] = counts;
-    let is_varied = cut > 100 && hung > 100 && full > 100 && resumed > 1_000;
+    let [cut, hung, full, resumed, moved] = counts;
+    let is_varied = cut > 100 && hung > 100 && full > 100 && resumed > 1_000 && moved > 1_000;
     assert!(
         !is_many || is_varied,
-        "{cut} cut connections, {hung} hung workers, {full} full queues, {resumed} resumed sessions"
+        "{cut} cut connections, {hung} hung workers, {full} full queues, {resumed} resumed and {moved} moved sessions"
     );
 }

@@ -5,6 +5,7 @@
 mod application;
 mod hostile;
 mod links;
+mod moves;
 mod random;
 mod simulation;
 mod vectors;

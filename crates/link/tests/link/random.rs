@@ -115,7 +115,7 @@ fn workers_that_write_random_entries_do_no_harm() {
                     requested.remove(&id);
                     open.remove(&id);
                 }
-                2 => _ = app.rebalance(now),
+                2 => _ = app.release(SessionId(rng.u64(..=last)), now),
                 _ => {
                     let mut writer = Writer::default();
                     if number == 0 {

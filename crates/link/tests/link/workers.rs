@@ -11,54 +11,54 @@ use stentor_link::{
 };
 
 /// An application and its workers, by link. A worker acknowledges at once.
-struct Rig {
-    now: Instant,
-    app: Application,
-    workers: BTreeMap<u32, Exchange<ServerEntry, WorkerEntry>>,
+pub(crate) struct Rig {
+    pub(crate) now: Instant,
+    pub(crate) app: Application,
+    pub(crate) workers: BTreeMap<u32, Exchange<ServerEntry, WorkerEntry>>,
 }
 
 impl Rig {
-    fn new(options: ApplicationOptions) -> Self {
+    pub(crate) fn new(options: ApplicationOptions) -> Self {
         Self { now: Instant::now(), app: Application::new(options, 1), workers: BTreeMap::new() }
     }
 
-    fn start(&mut self, instance: &str) -> u32 {
+    pub(crate) fn start(&mut self, instance: &str) -> u32 {
         self.start_with(instance, "disconnect")
     }
 
-    fn start_with(&mut self, instance: &str, on_crash: &str) -> u32 {
+    pub(crate) fn start_with(&mut self, instance: &str, on_crash: &str) -> u32 {
         let hello = Hello::read(hello_frame(instance, (None, 0), on_crash)).unwrap();
         let link = self.app.handle_hello(hello, self.now).unwrap();
         self.workers.insert(link, Exchange::default());
         link
     }
 
-    fn advance(&mut self, by: Duration) -> String {
+    pub(crate) fn advance(&mut self, by: Duration) -> String {
         self.now += by;
         self.app.handle_timeout(self.now);
         self.actions()
     }
 
-    fn request(&mut self, id: u64) -> String {
+    pub(crate) fn request(&mut self, id: u64) -> String {
         self.app.handle_request(SessionId(id), json("{}"), QueuedBytes::default(), self.now);
         self.actions()
     }
 
     /// Opens a session. The bytes of its messages that wait.
-    fn request_counted(&mut self, id: u64) -> QueuedBytes {
+    pub(crate) fn request_counted(&mut self, id: u64) -> QueuedBytes {
         let queued = QueuedBytes::default();
         self.app.handle_request(SessionId(id), json("{}"), queued.clone(), self.now);
         self.actions();
         queued
     }
 
-    fn message(&mut self, id: u64, content: &'static str) -> String {
+    pub(crate) fn message(&mut self, id: u64, content: &'static str) -> String {
         self.app.handle_message(SessionId(id), smallvec![text(content)], self.now);
         self.actions()
     }
 
     /// The actions so far: `Accept 1`.
-    fn actions(&mut self) -> String {
+    pub(crate) fn actions(&mut self) -> String {
         let actions = std::iter::from_fn(|| self.app.poll_action()).map(|action| match action {
             Action::Accept(id, None) => format!("Accept {}", id.0),
             Action::Accept(id, Some(headers)) => format!("Accept {} with {}", id.0, headers.as_str()),
@@ -76,7 +76,7 @@ impl Rig {
     }
 
     /// The entries that a worker receives: `OPEN 1`.
-    fn received(&mut self, link: u32) -> String {
+    pub(crate) fn received(&mut self, link: u32) -> String {
         let mut found = Vec::new();
         while let Some(transmit) = self.app.poll_transmit(link, self.now) {
             let Transmit::Frame(frame) = transmit else { continue };
@@ -99,7 +99,7 @@ impl Rig {
         found.join(", ")
     }
 
-    fn worker_writes(&mut self, link: u32, entry: WorkerEntry) -> String {
+    pub(crate) fn worker_writes(&mut self, link: u32, entry: WorkerEntry) -> String {
         let worker = self.workers.get_mut(&link).unwrap();
         worker.write(&entry);
         // Acknowledgements, too.
@@ -110,7 +110,7 @@ impl Rig {
         self.actions()
     }
 
-    fn bye(&mut self, link: u32, mode: &str) -> String {
+    pub(crate) fn bye(&mut self, link: u32, mode: &str) -> String {
         self.worker_writes(link, WorkerEntry::Bye { bye: json(&format!(r#"{{"mode":"{mode}"}}"#)) })
     }
 }
@@ -341,45 +341,6 @@ fn clients_are_paused_at_the_bound_of_all_queues() {
     assert_eq!((rig.received(b).matches("MESSAGE").count(), rig.app.queued_bytes()), (4, 0));
 }
 
-/// The worker answers, but it doesn't give the session back.
-#[test]
-fn a_session_that_is_not_released_moves_as_after_a_crash() {
-    for (policy, expect) in [("disconnect", "Close 1 Crashed"), ("redeliver", "MESSAGE"), ("drop", "")] {
-        let mut rig = Rig::new(ApplicationOptions::default());
-        let a = rig.start_with("a", policy);
-        rig.request(1);
-        rig.request(2);
-        rig.message(1, "not acknowledged");
-        rig.received(a);
-        let b = rig.start_with("b", policy);
-        assert_eq!(rig.app.rebalance(rig.now), 1);
-        assert_eq!(rig.received(a), "PEERS 2, RELEASE 1");
-        for _ in 0..29 {
-            rig.app.handle_pong(a, rig.now);
-            rig.app.handle_pong(b, rig.now);
-            assert_eq!(rig.advance(Duration::from_secs(1)), "", "{policy}");
-        }
-        rig.app.handle_pong(a, rig.now);
-        rig.app.handle_pong(b, rig.now);
-        let actions = rig.advance(Duration::from_secs(1));
-        assert_eq!(rig.received(a), "CLOSED 1", "{policy}");
-        if policy == "disconnect" {
-            assert_eq!(actions, expect);
-        } else {
-            assert_eq!(actions, "Describe 1 as 1", "{policy}");
-            rig.app.handle_description(SessionId(1), Handle(1), json("{}"), rig.now);
-            assert_eq!(
-                rig.received(b),
-                format!("WELCOME, PEERS 2, RESUME 1, {expect} 1").replace(",  1", "")
-            );
-        }
-        // The worker's answer is late.
-        let released = WorkerEntry::Released { handle: Handle(1), namespace: Namespace::END, data: None };
-        assert_eq!(rig.worker_writes(a, released), "", "{policy}");
-        assert_eq!(rig.app.sessions_of(a), 1, "{policy}");
-    }
-}
-
 #[test]
 fn a_session_without_a_worker_can_be_disconnected() {
     let mut rig = Rig::new(ApplicationOptions::default());
@@ -428,25 +389,6 @@ fn a_session_that_a_crashed_worker_had_to_disconnect_is_closed() {
     rig.app.handle_disconnect(a, rig.now);
     assert_eq!(rig.advance(Duration::from_millis(200)), "Close 2 Disconnected");
     assert_eq!(rig.app.waiting(), 2);
-}
-
-#[test]
-fn a_released_session_moves_with_its_messages() {
-    let mut rig = Rig::new(ApplicationOptions::default());
-    let a = rig.start("a");
-    rig.request(1);
-    rig.request(2);
-    rig.received(a);
-    let b = rig.start("b");
-    assert_eq!(rig.app.rebalance(rig.now), 1);
-    rig.message(1, "waits");
-    rig.app.handle_upgrade(SessionId(1), name("websocket"), rig.now);
-    assert_eq!(rig.received(a), "PEERS 2, RELEASE 1, UPGRADE 1");
-    let released = WorkerEntry::Released { handle: Handle(1), namespace: Namespace::END, data: None };
-    assert_eq!(rig.worker_writes(a, released), "Describe 1 as 1");
-    rig.app.handle_description(SessionId(1), Handle(1), json("{}"), rig.now);
-    assert_eq!(rig.received(b), "WELCOME, PEERS 2, RESUME 1, MESSAGE 1");
-    assert_eq!(rig.app.rebalance(rig.now), 0);
 }
 
 #[test]

@@ -210,7 +210,6 @@ async fn sessions_move_to_a_new_worker() {
         rig.core().await;
     }
     let (mut b, to) = rig.start("b").await;
-    rig.workers.rebalance();
     assert_eq!(a.entry().await, ServerEntry::Release { handle: Handle(1) });
     rig.say(1, "waits");
     a.write(&[WorkerEntry::Released { handle: Handle(1), namespace: Namespace::END, data: None }]).await;
