@@ -21,7 +21,7 @@ export async function link(cleanup, port) {
       let last = Promise.resolve();
       from.on('data', (bytes) => {
         if (it.swallows[direction]) return;
-        const due = passed(it.delay_ms);
+        const due = pause(it.delay_ms);
         last = last.then(() => due).then(() => to.writable && to.write(bytes));
       });
     };
@@ -36,8 +36,11 @@ export async function link(cleanup, port) {
   return it;
 }
 
-const chosen = (random, list) => list[Math.floor(random() * list.length)];
-const between = (random, least, most) => least + random() * (most - least);
+/** Time between faults, and that of faults that last. */
+export const pause = (time_ms) => passed(time_ms);
+
+export const chosen = (random, list) => list[Math.floor(random() * list.length)];
+export const between = (random, least, most) => least + random() * (most - least);
 
 /**
  * Faults of the world until `ends()`, one after the other by a seed; some last while the next begins. All is well again when the promise
@@ -54,7 +57,7 @@ export async function faults(world, random, note, ends) {
     note(`${what} for ${Math.round(time_ms)} ms`);
     const fault = (async () => {
       await begin();
-      await passed(time_ms);
+      await pause(time_ms);
       await end();
     })().finally(() => { busy.delete(thing); lasting.delete(fault); });
     // Whoever waits for it hears of its failure.
@@ -108,7 +111,7 @@ export async function faults(world, random, note, ends) {
   if (engine.stops) for (const kind of ['cut', 'delay', 'swallow']) delete kinds[kind];
   while (!ends()) {
     await kinds[chosen(random, Object.keys(kinds))]();
-    await passed(between(random, 500, 2500));
+    await pause(between(random, 500, 2500));
   }
   await Promise.all(lasting);
   note('all is well again');
