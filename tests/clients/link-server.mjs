@@ -72,6 +72,11 @@ class Connection {
     this.#socket.send(bytes);
   }
 
+  /** Number of the last frame that has arrived. */
+  get arrived() {
+    return this.#arrived;
+  }
+
   /** The next entry. */
   any() {
     return this.#entries.next('an entry');

@@ -381,6 +381,22 @@ test('a handover gives sessions back with their data, and ends the link', async 
   await assert.rejects(link.listen(), { code: 'closed' });
 });
 
+test('a worker without a link that hands over gets no further one', async (t) => {
+  const { io, link, server, connection } = await worker(t);
+  await connected(io, connection, 1);
+  const ended = once(link, 'error');
+  connection.first('ERROR', { code: 'replaced', message: 'no answer' });
+  assert.equal((await ended)[0].code, 'replaced');
+  // It is connecting again.
+  const again = await server.connection();
+  const hook = () => {
+    again.welcome({ link: 6 });
+    return Promise.race([once(link, 'up'), again.closed]);
+  };
+  await Promise.all([link.handover({ hook }), again.closed]);
+  assert.deepEqual([again.arrived, link.stats().isUp], [0, false]);
+});
+
 test('an exception of the application keeps no session from being handed over', async (t) => {
   const { io, link, connection } = await worker(t);
   const socket = await connected(io, connection, 1);

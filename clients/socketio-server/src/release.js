@@ -19,8 +19,14 @@ const time = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 /** Gives all sessions back, and ends the link. Throws the first exception of `hook` and of handlers afterwards: they don't keep sessions here. */
 export async function handOver(worker, { settle, hook }) {
   const errors = [];
-  const isDrained = await Promise.race([worker.drain().then(() => true), time(DRAIN_MS)]);
-  if (!isDrained) return worker.leave(null);
+  const { isLinked } = worker;
+  if (isLinked) {
+    const isDrained = await Promise.race([worker.drain().then(() => true), time(DRAIN_MS)]);
+    if (!isDrained) return worker.leave(null);
+  } else {
+    // There are no sessions. A link that began now would get some.
+    worker.channel.close();
+  }
   // Handlers of the last messages have run up to their first `await`.
   await turn();
   if (settle > 0) await time(settle);
@@ -39,7 +45,7 @@ export async function handOver(worker, { settle, hook }) {
       errors.push(error);
     }
   }
-  await worker.leave('done');
+  await worker.leave(isLinked ? 'done' : null);
   if (errors.length > 0) throw errors[0];
   return undefined;
 }

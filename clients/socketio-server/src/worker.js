@@ -230,9 +230,13 @@ export class Worker {
 
   // The end.
 
+  /** `true` if this worker has a link, whose connection may be broken. */
+  get isLinked() {
+    return this.channel.number !== null;
+  }
+
   /** Asks Stentor to send no further messages. Resolves when none follows. */
   drain() {
-    if (this.channel.number === null) return Promise.resolve();
     return new Promise((resolve) => {
       this.#onDrained = resolve;
       this.channel.write(WORKER.BYE, { mode: 'handover' });
