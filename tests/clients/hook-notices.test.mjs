@@ -22,7 +22,7 @@ test('notices arrive in order, again if need be, and signed', async (t) => {
   });
   const on = ['connected', 'disconnected', 'subscribed', 'occupied', 'vacated'];
   const server = await serve(t, {
-    config: hook('log', url, `on = ${JSON.stringify(on)}\nsecret = "${secret}"`) + '[[rules]]\nevent = "join"\njoin = ["{}"]\nack = true\n',
+    config: hook('log', url, `on = ${JSON.stringify(on)}\nrooms_max = 9\nsecret = "${secret}"`) + '[[rules]]\nevent = "join"\njoin = ["{}"]\nack = true\n',
   });
   const arrived = (count) => until(`${count} notices`, () => notices.length >= count);
   const happened = clock();
@@ -43,6 +43,7 @@ test('notices arrive in order, again if need be, and signed', async (t) => {
     `disconnected ${id}`, 'vacated r',
   ]);
   assert.deepEqual(notices[0].connection, { session: id, protocol: 'socketio', namespace: '/', address: '127.0.0.1' });
+  assert.deepEqual(notices[5].connection, { session: id, namespace: '/', rooms: ['r'] });
   assert.ok(happened(notices[0].at_ms));
   assert.equal((await samples(server, 'hook_notices_total'))['hook="log",kind="connected"'], 2);
   assert.equal((await samples(server, 'hook_notices_dropped_total'))['hook="log"'], 0);

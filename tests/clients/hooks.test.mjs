@@ -290,6 +290,55 @@ test('a hook says who clients are, and which rooms they join', async (t) => {
   assert.equal(response.statusCode, 401);
 });
 
+test('a message names a session like a room, in answers and in the admin API', async (t) => {
+  const { url, seen } = await backend(t, {
+    answer: ({ hook, arguments: [rooms, more] = [] }) => hook === 'connect'
+      ? { allow: true, join: ['all'], emit: [{ event: 'hello', data: 1 }, { event: 'came', data: 2, rooms: ['all'], except_sender: true }] }
+      : { emit: [{ event: 'said', data: 3, rooms, ...more }], ack: [] },
+  });
+  const config = `[rooms]\npublish = true\n${hook('chat', url, 'on = ["connect", "event"]\nrooms_max = 1')}`;
+  const server = await serve(t, { config });
+  const [ada, bob] = [await socketIo(t, server.http), await socketIo(t, server.http, { transports: ['polling'] })];
+  const eve = await plain(t, new WebSocket(`${server.ws}/ws`));
+  const texts = (socket) => socket.seen.map((args) => args.join(' ')).sort();
+  const received = (socket, ...expected) => until(`${expected} of ${texts(socket)}`, () => {
+    if (texts(socket).join() !== [...expected].sort().join()) return false;
+    socket.seen.length = 0;
+    return true;
+  });
+  await received(ada, 'hello 1', 'came 2', 'came 2');
+  await received(bob, 'hello 1', 'came 2');
+  assert.equal((await eve.next()).event, 'hello', 'after the welcome');
+
+  await ask(ada, 'say', [bob.id, ada.id, 'all']);
+  await received(ada, 'said 3');
+  await received(bob, 'said 3');
+  await ask(ada, 'say', [bob.id], { volatile: true });
+  await received(bob, 'said 3');
+  await ask(ada, 'say', [eve.session]);
+  const unreceived = async (count) => until(`${count} without recipients`, async () => (await samples(server, 'hook_emit_without_recipients_total'))['hook="chat"'] === count);
+  await unreceived(1);  // When Ada came, nobody else was there.
+  await ask(ada, 'say', ['nowhere']);
+  await unreceived(2);
+  const { connection } = seen.findLast(({ questions: [{ event }] }) => event === 'say').questions[0];
+  assert.deepEqual([connection.rooms, connection.more_rooms], [['all'], undefined]);
+
+  await admin(server, 'publish', { room: bob.id, event: 'news', data: 4, volatile: true });
+  await admin(server, 'emit', { rooms: [bob.id, 'all'], except: { rooms: [ada.id] }, event: 'news', data: 5 });
+  await received(bob, 'news 4', 'news 5');
+  await received(ada);
+  // To clients, the id is no room.
+  for (const room of [ada.id, bob.id, eve.session]) {
+    for (const type of ['subscribe', 'publish']) assert.equal((await eve.ask({ type, room, data: 6 })).code, 'not_allowed', `${type} ${room}`);
+  }
+  const { id } = bob;
+  bob.disconnect();
+  await until('the end of the session', async () => (await admin(server, 'sessions', { sessions: [id] })).count === 0);
+  await ask(ada, 'say', [id]);
+  await unreceived(3);
+  assert.equal((await eve.ask({ type: 'subscribe', room: id })).code, 'not_allowed', 'the session has ended');
+});
+
 test('while a connect hook is down, clients are refused, or accepted as nobody', async (t) => {
   for (const [policy, isAccepted] of [['refuse', false], ['allow', true]]) {
     const config = hook('auth', 'http://127.0.0.1:1/', `on = ["connect"]\nwhen_unavailable = "${policy}"`);

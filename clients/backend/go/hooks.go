@@ -53,10 +53,15 @@ type User struct{ ID, Issuer string }
 type Question struct {
 	ID         json.Number
 	Hook       string
-	Connection struct{ Session, Protocol, Namespace, Address string }
-	User       *User
-	Info       json.RawMessage
-	Client     struct {
+	Connection struct {
+		Session, Protocol, Namespace, Address string
+		// Rooms of the session, if `rooms_max` of [[hooks]] is above 0, and whether it is in more.
+		Rooms     []string
+		MoreRooms bool `json:"more_rooms"`
+	}
+	User   *User
+	Info   json.RawMessage
+	Client struct {
 		Origin, Traceparent, Token string
 		UserAgent                  string `json:"user_agent"`
 	}
@@ -109,7 +114,8 @@ func (a *Answer) Leave(rooms ...string) *Answer { return add(a, "leave", rooms) 
 // Ack acknowledges the event.
 func (a *Answer) Ack(args ...any) *Answer { return a.set("ack", append([]any{}, args...)) }
 
-// Emit sends an event. A target has "rooms", "all" and "except_sender"; without it, the client itself receives it.
+// Emit sends an event. A target has "rooms" (also ids of sessions), "all", "except_sender" and "volatile"; without rooms, the client
+// itself receives it.
 func (a *Answer) Emit(event string, args []any, target Fields) *Answer {
 	message := Fields{"event": event, "arguments": append([]any{}, args...)}
 	for name, value := range target {

@@ -51,7 +51,7 @@ var ordinary = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// Publish publishes data to a room. More fields are "event", "namespace", "idempotency_key".
+// Publish publishes data to a room. More fields are "event", "namespace", "idempotency_key", "volatile".
 func (c *Client) Publish(ctx context.Context, room string, data any, fields ...Fields) (Fields, error) {
 	return c.post(ctx, "publish", append(fields, Fields{"room": room, "data": data})...)
 }

@@ -11,6 +11,8 @@ export interface MessageFields {
   namespace?: string;
   /** Of several messages to one room with the same key within five minutes, the first one counts. */
   idempotency_key?: string;
+  /** Sessions that can't receive the message at once are skipped. */
+  volatile?: boolean;
 }
 
 export interface Message extends MessageFields {
@@ -67,7 +69,7 @@ export class Stentor {
 export interface Question {
   id: number;
   hook: 'connect' | 'subscribe' | 'publish' | 'event';
-  connection: { session?: string; protocol?: string; namespace?: string; address?: string; [field: string]: unknown };
+  connection: { session?: string; protocol?: string; namespace?: string; address?: string; rooms?: string[]; more_rooms?: boolean; [field: string]: unknown };
   user: User | null;
   info?: unknown;
   /** What the client says of itself. Never trust it without a check. */
@@ -93,7 +95,8 @@ export class Answer {
   join(...rooms: string[]): this;
   leave(...rooms: string[]): this;
   ack(...args: unknown[]): this;
-  emit(event: string, args?: unknown[], target?: { rooms?: string[]; all?: boolean; except_sender?: boolean }): this;
+  /** A room may be the id of a session. */
+  emit(event: string, args?: unknown[], target?: { rooms?: string[]; all?: boolean; except_sender?: boolean; volatile?: boolean }): this;
   disconnect(): this;
 }
 

@@ -110,7 +110,7 @@ export class Answer {
 
   ack(...args) { return this.#set({ ack: args }); }
 
-  /** `target`: `rooms`, `all` and `except_sender`; without it, the client itself. */
+  /** `target`: `rooms` (also ids of sessions), `all`, `except_sender` and `volatile`; without rooms, the client itself. */
   emit(event, args = [], target = {}) { return this.#add('emit', [{ event, arguments: args, ...target }]); }
 
   disconnect() { return this.#set({ disconnect: true }); }

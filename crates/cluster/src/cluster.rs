@@ -17,6 +17,7 @@ mod sockets;
 mod topology;
 
 use crate::NodeId;
+use crate::calls::{Calls, receiver_for};
 use crate::clock::{self, since_1970};
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
 use crate::feeds::{ColdKeys, FeedDriver, SourceOf, Surroundings};
@@ -38,8 +39,10 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_hub::{HistoryLimits, PresenceMessage, Topic};
-use stentor_ports::{Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, RevocationList};
+use stentor_hub::{Data, HistoryLimits, PresenceMessage, Topic};
+use stentor_ports::{
+    Acknowledged, Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, PublicId, RevocationList,
+};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep_until, timeout};
 
@@ -88,6 +91,7 @@ struct State {
     registry: Registry,
     surveys: Surveys<Answered>,
     finishes: HashMap<u64, Finish>,
+    calls: Calls,
     /// `true` until the other nodes have been notified that this one has joined.
     is_joining: bool,
 }
@@ -140,8 +144,13 @@ impl Cluster {
     ) -> Arc<Self> {
         let frames = Frames::new(node, options.secret.as_deref(), options.document_bytes_max);
         let registry = Registry::new(node, frames.clone(), clock::now());
-        let state =
-            State { registry, surveys: Surveys::default(), finishes: HashMap::new(), is_joining: true };
+        let state = State {
+            registry,
+            surveys: Surveys::default(),
+            finishes: HashMap::new(),
+            calls: Calls::default(),
+            is_joining: true,
+        };
         let ledger = &options.ledger;
         let cold = ColdKeys::new(options.feed_keys_max, ledger.clone());
         let feeds =
@@ -232,6 +241,17 @@ impl Cluster {
         self.surveyed.notify_one();
     }
 
+    /// Begins a call whose acknowledgements `answered` receives, also those of other nodes. Returns its id, or `None` if too many
+    /// calls wait.
+    pub(crate) fn begin_call(&self, timeout: Duration, answered: Acknowledged) -> Option<u64> {
+        self.state().calls.begin(clock::now(), timeout, answered)
+    }
+
+    /// Whether another node has given this id to a session.
+    pub(crate) fn has_issued_id(&self, id: PublicId) -> bool {
+        self.state().registry.id_seeds().any(|seed| id.decode(seed).is_some())
+    }
+
     /// The name of a node, or its id.
     fn name_of(&self, node: NodeId) -> String {
         let state = self.state();
@@ -242,6 +262,7 @@ impl Cluster {
     fn finish_surveys(&self, now: Instant) {
         let finished: Vec<_> = {
             let state = &mut *self.state();
+            state.calls.expire(now);
             let ids = state.surveys.finished(now);
             ids.into_iter()
                 .filter_map(|id| Some((state.surveys.poll(now, id)?, state.finishes.remove(&id)?)))
@@ -481,6 +502,12 @@ impl Cluster {
                 self.state().surveys.handle_answer(id, sender, answer.ok());
                 self.surveyed.notify_one();
             }
+            Frame::Acknowledged { call, texts } => {
+                let Some(answered) = self.state().calls.receiver(call) else { return };
+                for json in texts {
+                    answered(Data::Arguments { json, attachments: [].into() });
+                }
+            }
             Frame::Socket(frame) => {
                 // Earlier messages must reach the sockets' logs first.
                 self.rooms.flush().await;
@@ -508,15 +535,21 @@ impl Cluster {
             // If the engine's queue is full, the asker reports this node as missing.
             let _ = this.send(Channel::Node(asker), &Frame::Answer { id, answer });
         };
+        let this = self.clone();
+        let answered = move |call| {
+            let ledger = this.options.ledger.clone();
+            // If the engine's queue is full, the acknowledgements are missing in the asker's result.
+            receiver_for(move |frame| _ = this.send(Channel::Node(asker), frame), call, &ledger)
+        };
         match question {
             Question::Rooms(query) => plane.list_rooms(query, done(reply, Answered::Rooms)),
             Question::Members(query) => plane.list_members(query, done(reply, Answered::Members)),
             Question::Recheck(recheck) => self.answer_recheck(recheck, reply, &**plane),
-            Question::Sessions(target, task) => match command(task, reply) {
+            Question::Sessions(target, task) => match command(task, answered, reply) {
                 Some(command) => plane.command(target, command),
                 None => tracing::debug!("a question without rooms"),
             },
-            Question::Sockets(app, target, task) => match command(task, reply) {
+            Question::Sockets(app, target, task) => match command(task, answered, reply) {
                 Some(command) => plane.command_link(self.number_of(&app), target, command),
                 None => tracing::debug!("a question without rooms"),
             },

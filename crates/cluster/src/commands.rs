@@ -8,9 +8,9 @@ use std::sync::Arc;
 use stentor_hub::Key;
 use stentor_ports::{
     Broadcast, Busy, Command, CommandError, Commands, Concerned, Denial, Done, Drain, FeedUpdate, Feeds,
-    KeyInterest, Lifecycle, LinkApp, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed,
-    PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList,
-    SessionsQuery, Target,
+    KeyInterest, Lifecycle, LinkApp, LocalNode, MemberList, MembersQuery, PublicId, Publish, PushResult,
+    PushedFeed, PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery,
+    SessionList, SessionsQuery, Target,
 };
 
 /// Commands for a node, and for the sessions of the other nodes; and the node's feeds, in agreement with the other nodes.
@@ -34,6 +34,22 @@ impl ClusterCommands {
                 let done = Done::new(move |list: Result<SessionList, _>| done.answer(list.map(count)));
                 local.command(target, Command::Sessions { limit: 0, done });
             }
+            Err(error) => done.answer(Err(error)),
+        })
+    }
+
+    /// Asks the other nodes for sessions that this node doesn't have. `named` is the number of all sessions; `None` if the target
+    /// has rooms as well.
+    fn then_look_elsewhere(
+        &self,
+        done: Done<Concerned>,
+        named: Option<usize>,
+        question: Question,
+    ) -> Done<Concerned> {
+        let cluster = self.cluster.clone();
+        Done::new(move |result: Result<Concerned, _>| match result {
+            Ok(found) if named.is_some_and(|named| found.sessions >= named) => done.answer(Ok(found)),
+            Ok(found) => cluster.ask_others(question, Answered::Concerned(found), Finish::Concerned(done)),
             Err(error) => done.answer(Err(error)),
         })
     }
@@ -63,7 +79,7 @@ impl ClusterCommands {
                 let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
                 Command::Emit { event, data, volatile, done: concerned(done, question(task)) }
             }
-            // Only sessions of this node are called.
+            // Clients of workers aren't called.
             Command::Call { .. } => command,
             Command::Join { rooms, done } => {
                 let task = Task::Join(rooms.iter().cloned().collect());
@@ -114,6 +130,10 @@ impl Commands for ClusterCommands {
         }
     }
 
+    fn is_session_id(&self, id: PublicId) -> bool {
+        self.local.is_session_id(id)
+    }
+
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
         let done = match recheck.action {
             // Each node authorizes its own sessions, and ends the revoked ones by its own list.
@@ -137,8 +157,21 @@ impl Commands for ClusterCommands {
                 };
                 Command::Emit { event, data, volatile, done }
             }
-            emit @ Command::Emit { .. } => {
-                self.on_all_nodes(emit, |task| Question::Sessions(to.only_sessions(), task))
+            Command::Emit { event, data, volatile, done } => {
+                let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
+                let named = to.rooms.is_empty().then_some(to.sessions.len());
+                let question = Question::Sessions(to.only_sessions(), task);
+                let done = self.then_look_elsewhere(done, named, question);
+                Command::Emit { event, data, volatile, done }
+            }
+            Command::Call { event, data, timeout, answered, done } => {
+                let Some(call) = self.cluster.begin_call(timeout, answered.clone()) else {
+                    return done.answer(Err(CommandError::Busy));
+                };
+                let task = Task::Call { call, event: event.clone(), data: data.clone(), timeout };
+                let question = Question::Sessions(to, task);
+                let done = self.then_ask(done, question, Answered::Concerned, Finish::Concerned);
+                Command::Call { event, data, timeout, answered, done }
             }
             command => self.on_all_nodes(command, |task| Question::Sessions(to, task)),
         };

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bridge;
+mod calls;
 mod clock;
 mod cluster;
 mod commands;

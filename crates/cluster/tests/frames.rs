@@ -116,6 +116,8 @@ fn all_kinds() -> Vec<Frame> {
         ask(Task::Emit { event: None, data: Data::Text("hi".into()), volatile: false }),
         ask(Task::Join(rooms().iter().cloned().collect())),
         ask(Task::List { limit: 7 }),
+        ask(Task::Call { call: 7, event: "ask".into(), data: arguments(), timeout: Duration::from_secs(2) }),
+        Frame::Acknowledged { call: 7, texts: vec!["1,2".into(), Bytes::new()] },
         Frame::Question {
             id: 1,
             question: Question::Sockets("chat".into(), target.clone(), Task::Disconnect { close: true }),

@@ -254,7 +254,7 @@ impl Control {
             tasks.spawn(auth.run(stopped.clone()));
         }
         if let Some(hooks) = options.hooks {
-            tasks.spawn(hooks.run(data_plane.topology.clone(), state.signals.clone(), stopped.clone()));
+            tasks.spawn(hooks.run(data_plane.clone(), state.signals.clone(), stopped.clone()));
         }
         let state = Arc::new(state);
         let (state_of_listener, listening) = watch::channel(Listening::Yes);

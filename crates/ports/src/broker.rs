@@ -90,6 +90,17 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// Returns the greatest number of a read so far. Another core may report the interest in the feed after this call.
     fn confirm_feed(&self, key: &Key) -> u64;
 
+    /// The seed of the ids of this node's sessions, which other nodes know. `None` if no other node knows it, so that the node
+    /// draws one. Called once, when the node starts.
+    fn id_seed(&self) -> Option<[u64; 2]> {
+        None
+    }
+
+    /// Whether another node has given this id to a session, which may have ended.
+    fn has_issued(&self, _id: PublicId) -> bool {
+        false
+    }
+
     /// Sends a list of a room's members, or a request for a list. Messages to one node keep their order. A message may be lost.
     fn send_presence(&self, _message: &OutgoingPresence) {}
 

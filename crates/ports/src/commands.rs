@@ -175,8 +175,8 @@ pub enum Command {
         /// Receives the number of sessions that the message is for. Sessions that a volatile message skips are included.
         done: Done<Concerned>,
     },
-    /// Sends an event that Socket.IO clients acknowledge. Other clients receive the event and aren't counted. Unlike with
-    /// [`Self::Emit`], members of rooms on other nodes don't receive it.
+    /// Sends an event that Socket.IO clients acknowledge. Other clients receive the event and aren't counted. Sessions of all
+    /// nodes of a cluster receive it, but not those of Socket.IO's own servers in a namespace that is shared with them.
     Call {
         /// The event's name.
         event: Arc<str>,
@@ -284,6 +284,9 @@ pub trait Commands: Send + Sync {
     /// the engine publishes only the first. The key is ignored if no engine orders the room
     /// ([`Topology::is_ordered`](crate::Topology::is_ordered)).
     fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>);
+
+    /// Whether this node, or another node of the cluster, has given this id to a session, which may have ended.
+    fn is_session_id(&self, id: PublicId) -> bool;
 
     /// Carries out an action on sessions.
     fn command(&self, target: Target, command: Command);

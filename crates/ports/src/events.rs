@@ -9,11 +9,11 @@
 //! The client's message waits for the reply as for a permission, and the server reads no further input of the client meanwhile.
 //! So a session has at most one event in progress, and its events keep their order.
 
-use super::{Asking, Denial, Identity, PublicId, ReplyToEvent};
+use super::{Asking, Denial, Identity, PublicId, ReplyToEvent, SessionRooms};
 use crate::Arguments;
 use std::fmt;
 use std::sync::Arc;
-use stentor_hub::{Data, Room, Rooms};
+use stentor_hub::{Data, Emit, Room, Rooms, Tally};
 
 /// An event of a client.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,8 @@ pub struct ClientEvent<'a> {
     pub name: &'a str,
     /// The event's arguments.
     pub arguments: Arguments<'a>,
+    /// The rooms of the session, as many as the application receives ([`EventSink::rooms_max`]).
+    pub rooms: &'a SessionRooms,
     /// `true` if the client expects an acknowledgement: it receives [`EventReply::ack`].
     pub wants_ack: bool,
 }
@@ -69,10 +71,47 @@ pub struct EventEmit {
     pub rooms: Option<Rooms>,
     /// `true` if the session that sent the event is left out.
     pub except_sender: bool,
+    /// `true` if sessions that can't receive the message at once are skipped.
+    pub volatile: bool,
     /// The event's name.
     pub event: Option<Arc<str>>,
     /// The content.
     pub data: Data,
+    /// Counts the sessions on this node that the message is for, if it has rooms.
+    pub recipients: Recipients,
+}
+
+/// Counts the recipients of a message in the application's reply. All values are equal.
+#[derive(Clone, Default)]
+pub struct Recipients(pub Option<Arc<dyn Tally>>);
+
+impl PartialEq for Recipients {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Recipients {}
+
+impl fmt::Debug for Recipients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recipients")
+    }
+}
+
+impl EventEmit {
+    /// How the message is sent to its rooms.
+    pub fn how(&self) -> Emit {
+        let how = if self.volatile { Emit::volatile() } else { Emit::default() };
+        match &self.recipients.0 {
+            Some(tally) => {
+                // A message that isn't sent isn't counted.
+                tally.add(0);
+                how.counted_by(tally.clone())
+            }
+            None => how,
+        }
+    }
 }
 
 impl EventReply {
@@ -89,6 +128,11 @@ pub trait EventSink: fmt::Debug + Send + Sync {
     /// `true` if the application handles events with this name. `is_known` is `true` if the server would otherwise handle
     /// the event itself.
     fn takes(&self, namespace: &str, name: &str, is_known: bool) -> bool;
+
+    /// Maximum number of the session's rooms that the application receives with an event.
+    fn rooms_max(&self) -> usize {
+        0
+    }
 
     /// Takes an event. A reply follows ([`ClientEvent::later`]), within `limits.decision_timeout`; otherwise
     /// the client is refused with [`Denial::UNAVAILABLE`].

@@ -8,11 +8,11 @@
 //!  revoked, new permissions ── Commands::recheck ──► the sessions of its filter
 //! ```
 
-use super::{Asking, Authorizer, Denial, Principal, PublicId, Ticket};
+use super::{Asking, Authorizer, Denial, EventEmit, Principal, PublicId, Ticket};
 use crate::source_of;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stentor_hub::Room;
 
@@ -34,6 +34,8 @@ pub struct Identity {
     pub info: Option<Arc<str>>,
     /// Rooms that a session joins when it opens, without a question to the authorizer. Rooms of other namespaces are left out.
     pub join: Vec<Room>,
+    /// Messages to send when a session of this identity opens. `None` if there are none.
+    pub emit: Option<Arc<FirstMessages>>,
     /// Decides which actions the client may perform, by the token's claims and grants and by the rules for all clients.
     pub authorizer: Arc<dyn Authorizer>,
 }
@@ -49,8 +51,31 @@ impl Identity {
             expires_at: None,
             info: None,
             join: Vec::new(),
+            emit: None,
             authorizer,
         }
+    }
+}
+
+/// Messages of a hook that has admitted a client, until the client's session opens.
+#[derive(Debug)]
+pub struct FirstMessages {
+    namespace: Box<str>,
+    messages: Mutex<Vec<EventEmit>>,
+}
+
+impl FirstMessages {
+    /// Messages for the session that opens in a namespace.
+    pub fn new(namespace: &str, messages: Vec<EventEmit>) -> Self {
+        Self { namespace: namespace.into(), messages: Mutex::new(messages) }
+    }
+
+    /// Takes the messages when a session has opened in a namespace. Later sessions of the client get none.
+    pub fn take(&self, namespace: &str) -> Vec<EventEmit> {
+        if *self.namespace != *namespace {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

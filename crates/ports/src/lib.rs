@@ -35,6 +35,7 @@ mod pushed;
 mod readiness;
 mod relay;
 mod session_id;
+mod session_rooms;
 mod sid;
 mod topology;
 
@@ -50,12 +51,13 @@ pub use done::{Busy, CommandError, Done};
 pub use engine::{
     EngineCookie, EngineCors, EngineOptions, EngineOrigins, Forward, ForwardedClient, LinkApps,
 };
-pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
+pub use events::{ClientEvent, EventEmit, EventReply, EventSink, Recipients};
 pub use exposition::{CERTIFICATE_EXPIRY, Histogram, HistogramSample, Metric, MetricKind, expiries};
 pub use feeds::{DocumentChange, FeedUpdate, Feeds, KeyInterest, REQUESTERS_MAX};
 pub use identity::{
-    Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, PROXY_ISSUER,
-    ProxyUser, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, SignatureWork, is_named,
+    Authentication, Authenticator, ClientFacts, Credentials, FirstMessages, Identity, IdentityFilter,
+    PROXY_ISSUER, ProxyUser, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, SignatureWork,
+    is_named,
 };
 pub use ledger::{Charge, Class, Ledger};
 pub use lifecycle::{Drain, Lifecycle, MetricSource};
@@ -82,5 +84,6 @@ pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, Re
 pub use readiness::{EngineAway, Readiness};
 pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};
 pub use session_id::PublicId;
+pub use session_rooms::SessionRooms;
 pub use sid::Sid;
 pub use topology::{NodeInfo, Topology};

@@ -1,6 +1,6 @@
 //! Notices for the application behind the server: the port through which the data plane reports events of sessions and topics.
 
-use super::{Identity, PublicId};
+use super::{Identity, PublicId, SessionRooms};
 use std::fmt;
 use stentor_hub::Topic;
 
@@ -28,6 +28,8 @@ pub enum Notice<'a> {
         namespace: &'a str,
         /// The client's identity.
         identity: Option<&'a Identity>,
+        /// The rooms that the session was in, as many as the sink receives ([`NoticeSink::rooms_max`]).
+        rooms: &'a SessionRooms,
     },
     /// A session has subscribed to a room or feed, or was added to a room by a backend or the application.
     Subscribed {
@@ -49,6 +51,11 @@ pub trait NoticeSink: fmt::Debug + Send + Sync {
     /// `true` if this sink needs notices about subscriptions and topics.
     fn wants_topics(&self) -> bool {
         true
+    }
+
+    /// Maximum number of rooms that this sink receives when a session ends.
+    fn rooms_max(&self) -> usize {
+        0
     }
 
     /// Receives a notice.

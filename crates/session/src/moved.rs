@@ -1,10 +1,10 @@
 //! Sockets that have moved here from other nodes, shared by all cores.
 
 use crate::identity::Sid;
-use crate::ports::PublicId;
+use crate::ports::{Broker, PublicId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stentor_hub::{CoreId, SessionId};
 
 /// The cores of sockets that have moved here from other nodes. Their `pid`s and ids don't name the core.
@@ -60,5 +60,39 @@ impl MovedSockets {
 
     pub(crate) fn core_of(&self, pid: Sid) -> Option<CoreId> {
         if self.is_empty() { None } else { self.sockets().by_pid.get(&pid).copied() }
+    }
+}
+
+/// Recognizes the public ids of sessions.
+#[derive(Clone)]
+pub(crate) struct SessionIds {
+    /// The seed of the ids of this node's sessions.
+    pub(crate) seed: [u64; 2],
+    pub(crate) moved: Arc<MovedSockets>,
+    broker: Option<Arc<dyn Broker>>,
+}
+
+impl SessionIds {
+    /// Recognizes the ids of this node's sessions, made with `seed` unless the other nodes know another seed of this node, and
+    /// of the sessions of the other nodes.
+    pub(crate) fn new(seed: [u64; 2], broker: Option<Arc<dyn Broker>>) -> Self {
+        let seed = broker.as_ref().and_then(|broker| broker.id_seed()).unwrap_or(seed);
+        Self { seed, moved: Arc::default(), broker }
+    }
+
+    /// The session of this node that an id names, and its core. The session may have ended.
+    pub(crate) fn find(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
+        self.moved.find(id).or_else(|| id.decode(self.seed))
+    }
+
+    /// Whether a session of this node or of another one has this id. The session may have ended.
+    pub(crate) fn is_issued(&self, id: PublicId) -> bool {
+        self.find(id).is_some() || self.broker.as_ref().is_some_and(|broker| broker.has_issued(id))
+    }
+
+    /// Whether a text is the id of a session, which backends address like a room. No client may.
+    #[inline]
+    pub(crate) fn names_session(&self, text: &str) -> bool {
+        PublicId::parse(text).is_some_and(|id| self.is_issued(id))
     }
 }

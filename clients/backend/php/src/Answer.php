@@ -33,7 +33,7 @@ final class Answer
         return $this->set(['ack' => $args]);
     }
 
-    /** `$target`: `rooms`, `all` and `except_sender`; without it, the client itself. */
+    /** `$target`: `rooms` (also ids of sessions), `all`, `except_sender` and `volatile`; without rooms, the client itself. */
     public function emit(string $event, array $args = [], array $target = []): self
     {
         return $this->add('emit', [['event' => $event, 'arguments' => $args] + $target]);

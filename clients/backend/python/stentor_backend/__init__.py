@@ -151,7 +151,7 @@ class Answer:
         return self._set(ack=list(args))
 
     def emit(self, event, *args, **target):
-        """`target`: `rooms`, `all` and `except_sender`; without it, the client itself."""
+        """`target`: `rooms` (also ids of sessions), `all`, `except_sender`, `volatile`; without rooms, the client itself."""
         return self._add("emit", [{"event": event, "arguments": list(args), **target}])
 
     def disconnect(self):

@@ -30,6 +30,10 @@ impl NoticeSink for SessionObserver {
         self.inner.as_ref().is_some_and(|inner| inner.wants_topics())
     }
 
+    fn rooms_max(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.rooms_max())
+    }
+
     fn notify(&self, notice: &Notice<'_>) {
         let change = match notice {
             Notice::Connected { session, namespace, .. } => Some((*session, *namespace, true)),

@@ -103,6 +103,13 @@ pub enum Frame {
     Presence(PresenceFrame),
     /// A message about the list of revocations.
     Revocations(RevocationsFrame),
+    /// Acknowledgements of the sender's clients, for a call of the receiving node.
+    Acknowledged {
+        /// The id of the call.
+        call: u64,
+        /// The arguments of each acknowledgement: JSON texts joined by commas.
+        texts: Vec<Bytes>,
+    },
     /// The sender is alive: it fetches feeds, or has just joined.
     Alive,
     /// A message of the sender's application link, for those of other nodes.
@@ -135,6 +142,19 @@ impl Frames {
         Self { node, secret, document_bytes_max }
     }
 
+    /// The seed of the ids of a node's sessions, which all nodes derive from the secret and the node's id. Without a secret,
+    /// those who know the node's id can derive it as well.
+    pub fn id_seed(&self, node: NodeId) -> [u64; 2] {
+        let Some(mut mac) = self.secret.clone().or_else(|| Hmac::new_from_slice(&[]).ok()) else {
+            return [node.0, 0];
+        };
+        mac.update(b"session ids");
+        mac.update(&node.0.to_be_bytes());
+        let digest = mac.finalize().into_bytes();
+        let word = |at: usize| digest[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        [word(0), word(8)]
+    }
+
     /// Encodes a frame.
     pub fn encode(&self, channel: &Channel, frame: &Frame) -> Bytes {
         let mut w = Writer::default();
@@ -151,6 +171,7 @@ impl Frames {
             Frame::Presence(_) => 8,
             Frame::Revocations(_) => 9,
             Frame::Application { .. } => 10,
+            Frame::Acknowledged { .. } => 11,
         });
         w.u64(self.node.0);
         match frame {
@@ -168,6 +189,10 @@ impl Frames {
             Frame::Released(term) => w.u64(*term),
             Frame::Presence(frame) => w.presence(frame),
             Frame::Revocations(frame) => w.revocations(frame),
+            Frame::Acknowledged { call, texts } => {
+                w.u64(*call);
+                w.list(texts.iter(), |w, text| w.bytes(text));
+            }
             Frame::Alive => {}
             Frame::Application { app, message } => {
                 w.text(app);
@@ -212,6 +237,7 @@ impl Frames {
             8 => Frame::Presence(r.presence()?),
             9 => Frame::Revocations(r.revocations()?),
             10 => Frame::Application { app: r.text()?, message: r.bytes()? },
+            11 => Frame::Acknowledged { call: r.u64()?, texts: r.list(Reader::utf8)? },
             _ => return Err(FrameError::Malformed),
         };
         r.end()?;

@@ -4,6 +4,7 @@ use super::codec::{Reader, Writer};
 use super::{Content, FrameError, room};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 use stentor_hub::{Data, Room};
 use stentor_ports::{
     Concerned, MemberList, MembersQuery, Principal, PublicId, Recheck, RoomList, RoomsQuery, SessionDetails,
@@ -53,7 +54,21 @@ pub enum Task {
         /// Maximum number of listed sessions.
         limit: usize,
     },
+    /// As `Command::Call`. The acknowledgements follow in frames of their own.
+    Call {
+        /// The id of the call, which these frames repeat.
+        call: u64,
+        /// The event's name.
+        event: Arc<str>,
+        /// The content.
+        data: Data,
+        /// Time to wait for acknowledgements.
+        timeout: Duration,
+    },
 }
+
+/// Longest time for which a node waits for acknowledgements on behalf of another one.
+const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,6 +174,12 @@ impl Writer {
                 self.u8(4);
                 self.len(*limit);
             }
+            Task::Call { call, event, data, timeout } => {
+                self.u8(5);
+                self.u64(*call);
+                self.u64(timeout.as_millis() as u64);
+                self.content(Some(&**event), data, false);
+            }
         }
     }
 
@@ -255,6 +276,11 @@ impl Reader {
             2 => Task::Leave(self.rooms(everybody)?),
             3 => Task::Disconnect { close: self.flag()? },
             4 => Task::List { limit: self.number()? },
+            5 => {
+                let (call, timeout) = (self.u64()?, Duration::from_millis(self.u64()?).min(CALL_TIMEOUT_MAX));
+                let Content { event, data, .. } = self.content()?;
+                Task::Call { call, event: event.ok_or(FrameError::Malformed)?, data, timeout }
+            }
             _ => return Err(FrameError::Malformed),
         })
     }

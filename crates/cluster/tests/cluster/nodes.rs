@@ -11,7 +11,7 @@ use stentor_cluster::{
     Cluster, ClusterCommands, ClusterLifecycle, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options,
     REVOCATIONS_INTERVAL, SURVEY_TIMEOUT,
 };
-use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
+use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, SessionId, Topic};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane, DocumentChange, Done,
@@ -148,7 +148,14 @@ impl Plane {
             Command::Emit { event, data, volatile, done } => {
                 (format!("emit {event:?} {data:?} {volatile}"), done)
             }
-            Command::Call { done, .. } => ("call".into(), done),
+            Command::Call { event, timeout, answered, done, .. } => {
+                // Each client but the last acknowledges.
+                for n in 1..self.sessions {
+                    let json = format!("{},{n}", self.sessions).into();
+                    answered(Data::Arguments { json, attachments: [].into() });
+                }
+                (format!("call {event} {timeout:?}"), done)
+            }
             Command::Join { rooms, done } => (format!("join {}", rooms.first().name()), done),
             Command::Leave { rooms, done } => (format!("leave {}", rooms.first().name()), done),
             Command::Disconnect { close, done } => (format!("disconnect {close}"), done),
@@ -554,9 +561,71 @@ async fn an_emit_is_carried_by_the_broker_but_to_sessions_by_name() {
     assert_eq!(a.commands()[1..], ["sessions 0 / [kept] -[] []"]);
     let id = PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
     assert_eq!(a.command(to("red").session(id), emit).await, Concerned::sessions(7));
+    assert_eq!(a.commands().len(), 1);
+    // This node has the session, so no other node is asked.
+    let none = Target::of("/").unwrap();
+    assert_eq!(a.command(none.clone().session(id), emit).await, Concerned::sessions(1));
+    let other = PublicId::parse("bbbbbbbbbbbbbbbbbbbb").unwrap();
+    assert_eq!(a.command(none.session(id).session(other), emit).await, Concerned::sessions(7));
+    assert_eq!(b.commands().len(), 2);
+    assert_eq!(a.command(to("red").session(id), emit).await, Concerned::sessions(7));
     // Only the named session gets a command. Members of the room receive the message from the broker.
     let note = format!(r#"emit Some("e") Text(b"t") false / [] -[red] ["{id}"]"#);
     assert_eq!(b.commands(), [note]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acknowledgements_of_all_nodes_reach_the_caller() {
+    let (_memory, [a, b, c]) = three().await;
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let call = |done| {
+        let seen = seen.clone();
+        let answered = move |data| match data {
+            Data::Arguments { json, .. } => {
+                seen.lock().unwrap().push(String::from_utf8(json.to_vec()).unwrap())
+            }
+            other => panic!("{other:?}"),
+        };
+        let data = Data::Arguments { json: "1".into(), attachments: [].into() };
+        let timeout = Duration::from_secs(5);
+        Command::Call { event: "ask".into(), data, timeout, answered: Arc::new(answered), done }
+    };
+    let target = Target::of("/").unwrap().room("red").unwrap();
+    assert_eq!(a.command(target.clone(), call).await, Concerned::sessions(1 + 2 + 4));
+    pass(Duration::from_millis(30)).await;
+    let mut texts = std::mem::take(&mut *seen.lock().unwrap());
+    texts.sort();
+    assert_eq!(texts, ["2,1", "4,1", "4,2", "4,3"]);
+    for node in [&a, &b, &c] {
+        assert_eq!(node.commands(), ["call ask 5s / [red] -[] []"]);
+    }
+    // The acknowledgements of a node that doesn't answer in time are passed on all the same.
+    *b.plane.is_silent.lock().unwrap() = true;
+    let concerned = a.command(target, call).await;
+    assert_eq!((concerned.sessions, concerned.missing_nodes), (5, vec!["b".to_owned()]));
+    let Some(Command::Call { answered, .. }) = b.plane.kept.lock().unwrap().pop() else { panic!() };
+    seen.lock().unwrap().clear();
+    answered(Data::Arguments { json: "late".into(), attachments: [].into() });
+    pass(Duration::from_millis(30)).await;
+    assert_eq!(*seen.lock().unwrap(), ["late"]);
+    // The call has ended.
+    pass(Duration::from_secs(9)).await;
+    answered(Data::Arguments { json: "too late".into(), attachments: [].into() });
+    pass(Duration::from_millis(30)).await;
+    assert_eq!(*seen.lock().unwrap(), ["late"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_recognize_the_ids_of_each_others_sessions() {
+    let (_memory, [a, b, _c]) = three().await;
+    let id = |node: &Node| PublicId::of(node.cluster.id_seed().unwrap(), 1, SessionId::from_bits(9));
+    let (of_a, of_b) = (id(&a), id(&b));
+    assert_ne!(of_a, of_b);
+    assert_eq!((a.cluster.has_issued(of_b), a.cluster.has_issued(of_a)), (true, false));
+    drop(b);
+    pass(2 * NODE_TTL).await;
+    assert!(a.cluster.has_issued(of_b), "of a dead node");
+    assert!(!a.cluster.has_issued(PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,8 @@ struct Answer {
     /// The arguments of each acknowledgement.
     acknowledgements: Vec<Box<RawValue>>,
     missing: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_nodes: Vec<String>,
 }
 
 /// The acknowledgements so far.
@@ -137,7 +139,7 @@ pub(super) async fn emit(
         options.acknowledgements_bytes_max,
         &state.ledger,
     ));
-    let Concerned { sessions, .. } = ask(state, |done| {
+    let Concerned { sessions, missing_nodes, .. } = ask(state, |done| {
         let (gathered, event, data) = (gathered.clone(), event.clone(), data.clone());
         let answered = Arc::new(move |data: Data| gathered.add(&data));
         let call = Command::Call { event, data, timeout, answered, done };
@@ -148,7 +150,7 @@ pub(super) async fn emit(
     let _ = tokio::time::timeout(timeout, gathered.wait_for(sessions)).await;
     let acknowledgements = std::mem::take(&mut gathered.received().texts);
     let missing = sessions.saturating_sub(acknowledgements.len());
-    Ok(json(StatusCode::OK, &Answer { sessions, acknowledgements, missing }))
+    Ok(json(StatusCode::OK, &Answer { sessions, acknowledgements, missing, missing_nodes }))
 }
 
 #[cfg(test)]

@@ -109,7 +109,9 @@ pub static OPERATIONS: [Operation; 22] = [
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
         description: "Publishes one message, or many messages in order. With many, the server publishes each as it arrives, and stops at the \
-                      first invalid line: `published` is the number of messages before it, `error.line` its number.\n\nWith an \
+                      first invalid line: `published` is the number of messages before it, `error.line` its number.\n\nIf `room` is the \
+                      id of a session, only that session receives the message, on any node. No history has such a message, or a \
+                      `volatile` one, which skips sessions that can't receive it at once.\n\nWith an \
                       `idempotency_key`, a message can be sent again when the response is lost: within five minutes, it is published \
                       once per room and key, and the response is the same. The server keeps the keys in memory until it ends. In a \
                       cluster, this holds for requests to the same node; for rooms with history it holds for all nodes, also after \
@@ -129,8 +131,10 @@ pub static OPERATIONS: [Operation; 22] = [
         summary: "Send a message to sessions",
         description: "Sends a message to the members of several rooms and to single sessions, with exceptions. Each session receives one copy. \
                       The number of sessions includes those that a `volatile` message skips. \
-                      With `ack`, the answer comes when all Socket.IO clients have acknowledged the event, or after `timeout`: \
+                      A room whose name is the id of a session is that session. With `ack`, the answer comes when all Socket.IO clients have acknowledged the event, or after `timeout`: \
                       `acknowledgements` has the arguments of each, in the order of their arrival, and `missing` counts the clients without one. \
+                      In a cluster, clients of all nodes are asked; `missing_nodes` names the nodes that didn't answer, whose clients \
+                      aren't counted. \
                       [socketio.md](socketio.md#acting-on-sessions) describes how a command names sessions.",
         requests: &[command("Emit")],
         handler: || post(emit),

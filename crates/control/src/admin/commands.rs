@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `app` | string | sockets of this application, whose clients are served by workers |
 //! | `namespace` | string | default `/` |
-//! | `rooms` | array of strings | the members of any of these rooms |
+//! | `rooms` | array of strings | the members of any of these rooms; a session's id names the session |
 //! | `sessions` | array of strings | sessions by id |
 //! | `except` | `{"rooms": […], "sessions": […]}` | but not these |
 //!
@@ -18,7 +18,7 @@
 
 use super::acknowledged::{self, Ack};
 use super::body::{Held, discard, media_type, read_whole};
-use super::publish::{ask, content, given, in_line, too_long};
+use super::publish::{ask, content, given, in_line, session_named, too_long};
 use super::{Refusal, State, json, reason};
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -99,7 +99,7 @@ fn is_zero(number: &usize) -> bool {
 pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
     let fields = ["event", "data", "args", "volatile", "ack"];
     handle(state, headers, body, &fields, async |state, request: Request<'_>| {
-        let (app, target) = (request.app(state)?, request.target()?);
+        let (app, target) = (request.app(state)?, request.target(state)?);
         let (event, data) =
             content(request.event.as_deref(), request.data, request.args.as_deref()).map_err(bad)?;
         let volatile = request.volatile.unwrap_or(false);
@@ -154,7 +154,7 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     command: impl FnOnce(&Request<'_>) -> Result<C, Refusal>,
 ) -> Response<Body> {
     handle(state, headers, body, fields, async |state, request: Request<'_>| {
-        let (app, target, command) = (request.app(state)?, request.target()?, command(&request)?);
+        let (app, target, command) = (request.app(state)?, request.target(state)?, command(&request)?);
         give(state, app, target, command).await
     })
     .await
@@ -291,7 +291,7 @@ impl Request<'_> {
         self.namespace.as_deref().unwrap_or("/")
     }
 
-    pub(super) fn target(&self) -> Result<Target, Refusal> {
+    pub(super) fn target(&self, state: &State) -> Result<Target, Refusal> {
         let named = [&self.rooms, &self.sessions].map(|names| names.as_deref().unwrap_or_default());
         let except = [&self.except.rooms, &self.except.sessions];
         let names = named.iter().map(|names| names.len()).sum::<usize>()
@@ -313,11 +313,21 @@ impl Request<'_> {
             }
             _ => {}
         }
-        target = named[0].iter().try_fold(target, |target, room| target.room(room)).map_err(bad_room)?;
-        target =
-            except[0].iter().try_fold(target, |target, room| target.except_room(room)).map_err(bad_room)?;
         // A worker's socket is the only member of the room with its id.
         let is_room = self.app.is_some();
+        let session = |name: &str| if is_room { None } else { session_named(state, name) };
+        for name in named[0] {
+            target = match session(name) {
+                Some(id) => target.session(id),
+                None => target.room(name).map_err(bad_room)?,
+            };
+        }
+        for name in except[0] {
+            target = match session(name) {
+                Some(id) => target.except_session(id),
+                None => target.except_room(name).map_err(bad_room)?,
+            };
+        }
         for id in named[1] {
             target =
                 if is_room { target.room(id).map_err(bad_room)? } else { target.session(session_id(id)?) };

@@ -251,7 +251,7 @@ fn command_schemas() -> Value {
     let volatile = json!({"type": "boolean", "default": false, "description": "Skips sessions that aren't ready to receive."});
     let ack = json!({
         "type": "object", "additionalProperties": false, "required": ["timeout"],
-        "description": "Waits for the acknowledgements of Socket.IO clients. Only sessions of this node receive the event.",
+        "description": "Waits for the acknowledgements of Socket.IO clients.",
         "properties": {"timeout": {"type": "string", "pattern": "^[0-9]+ *(ms|s)$", "description": "At most `60s`.", "examples": ["2s"]}},
     });
     let close = json!({"type": "boolean", "default": false, "description": "Ends the connections of Socket.IO clients too."});
@@ -410,7 +410,7 @@ fn other_schemas() -> Value {
             "anyOf": [{"required": ["room"]}, {"required": ["namespace"]}],
             "oneOf": [{"required": ["data"]}, {"required": ["event", "args"]}],
             "properties": {
-                "room": {"type": "string", "minLength": 1, "maxLength": ROOM_BYTES_MAX},
+                "room": {"type": "string", "minLength": 1, "maxLength": ROOM_BYTES_MAX, "description": "A room, or the id of a session."},
                 "namespace": {"type": "string", "default": "/", "examples": ["/chat"]},
                 "event": {
                     "type": ["string", "null"],
@@ -426,6 +426,7 @@ fn other_schemas() -> Value {
                     "pattern": "^[!-~]+$",
                     "description": "Of several messages to one room with the same key within five minutes, the first is published.",
                 },
+                "volatile": {"type": "boolean", "default": false, "description": "Skips sessions that aren't ready to receive."},
             },
             "examples": [{"room": "lobby", "event": "news", "data": {"text": "hello"}}],
         },

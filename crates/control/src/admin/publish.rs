@@ -7,6 +7,9 @@
 //! first invalid line K, with the response `{"published":N,"error":{"line":K,"message":…}}`; the lines before
 //! K have been published. Empty lines are skipped. Unknown fields are ignored.
 //!
+//! A room's name may be a session's id: the message is for the session alone. With `"volatile":true`, sessions that can't receive
+//! the message at once are skipped, and no history has it.
+//!
 //! A message with an `idempotency_key` is published once. If a cluster's engine orders the room, the engine
 //! checks the key. Otherwise this server does, and keeps the keys for five minutes.
 //!
@@ -28,7 +31,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_hub::{Data, Room};
 use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
-use stentor_ports::{Charge, Class, CommandError, Done, Publish};
+use stentor_ports::{Charge, Class, Command, CommandError, Done, PublicId, Publish, Target};
 use tokio::time::Instant;
 
 /// Maximum length of an event's name in bytes.
@@ -49,6 +52,8 @@ struct Message<'a> {
     event: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     idempotency_key: Option<Cow<'a, str>>,
+    #[serde(default)]
+    volatile: bool,
     #[serde(borrow, default, deserialize_with = "given")]
     data: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -60,8 +65,12 @@ pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// A checked message, and its idempotency key.
-type Parsed = (Publish, Option<Arc<str>>);
+/// A checked message.
+struct Parsed {
+    message: Publish,
+    key: Option<Arc<str>>,
+    volatile: bool,
+}
 
 #[derive(Serialize)]
 struct Answer {
@@ -146,13 +155,19 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
     Ok(())
 }
 
-async fn send(state: &State, (message, key): Parsed, progress: &mut Progress) -> Result<(), Refusal> {
+async fn send(
+    state: &State,
+    Parsed { message, key, volatile }: Parsed,
+    progress: &mut Progress,
+) -> Result<(), Refusal> {
+    let target = target_of(state, &message.room, volatile)?.map(|target| (target, volatile));
+    let is_ordered = || target.is_none() && state.data_plane.is_ordered(&message.room);
     let _held = Charge::of(state.ledger.clone(), Class::Bodies, message.data.len());
-    let own_key = key.as_deref().filter(|_| !state.data_plane.is_ordered(&message.room));
+    let own_key = key.as_deref().filter(|_| !is_ordered());
     match own_key.map(|key| state.idempotency_keys.begin(Instant::now(), &message.room, key)) {
-        None => publish_message(state, &message, key.as_ref()).await?,
+        None => publish_message(state, &message, target, key.as_ref()).await?,
         Some(Ok(Some(mut used))) => {
-            publish_message(state, &message, None).await?;
+            publish_message(state, &message, target, None).await?;
             used.is_published = true;
         }
         Some(Ok(None)) => {}
@@ -162,7 +177,36 @@ async fn send(state: &State, (message, key): Parsed, progress: &mut Progress) ->
     Ok(())
 }
 
-async fn publish_message(state: &State, message: &Publish, key: Option<&Arc<str>>) -> Result<(), Refusal> {
+/// The target of a message that is sent like [`Command::Emit`]: one to a session, whose id is the room's name, or a volatile
+/// one. `None` for a publication.
+fn target_of(state: &State, room: &Room, volatile: bool) -> Result<Option<Target>, Refusal> {
+    let target = Target::of(room.namespace()).map_err(|error| bad(error.to_string()))?;
+    Ok(match session_named(state, room.name()) {
+        Some(session) => Some(target.session(session)),
+        None if volatile && room.is_all_members() => Some(target.everybody()),
+        None if volatile => Some(target.room(room.name()).map_err(|error| bad(error.to_string()))?),
+        None => None,
+    })
+}
+
+/// The session that the name of a room names, of any node.
+pub(super) fn session_named(state: &State, name: &str) -> Option<PublicId> {
+    PublicId::parse(name).filter(|id| state.data_plane.commands.is_session_id(*id))
+}
+
+async fn publish_message(
+    state: &State,
+    message: &Publish,
+    target: Option<(Target, bool)>,
+    key: Option<&Arc<str>>,
+) -> Result<(), Refusal> {
+    if let Some((target, volatile)) = target {
+        let Publish { event, data, .. } = message;
+        let emit = |done| Command::Emit { event: event.clone(), data: data.clone(), volatile, done };
+        ask(state, |done| state.data_plane.commands.command(target.clone(), emit(done))).await?;
+        state.metrics.publications.inc();
+        return Ok(());
+    }
     let publish = |done| state.data_plane.commands.publish_kept(message.clone(), key.cloned(), done);
     let kept = ask(state, publish).await?;
     kept.map_err(|denial| Refusal::new(reason::ENGINE, denial.message))?;
@@ -261,7 +305,8 @@ impl Parser {
             );
             return Err(bad(message));
         }
-        Ok(Some((Publish { room, event, data }, key.map(Arc::from))))
+        let (key, volatile) = (key.map(Arc::from), message.volatile);
+        Ok(Some(Parsed { message: Publish { room, event, data }, key, volatile }))
     }
 
     /// Returns the room. Without a name, it is the room of all sockets of the namespace, which is then

@@ -349,6 +349,7 @@ impl Auth {
             expires_at: Some(expires_at),
             info: info.map(Into::into),
             join,
+            emit: None,
             authorizer: Arc::new(authorizer),
         })
     }

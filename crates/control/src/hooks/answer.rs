@@ -1,6 +1,7 @@
 //! Parses responses as docs/hooks.md, "Answers", describes them. An answer in any other form fails its
 //! question, but no other question.
 
+use super::direct::Direct;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use stentor_auth::{Attributes, GRANTS_CLAIM, Rule};
 use stentor_hub::{Data, Room, Rooms};
 use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
-use stentor_ports::{Denial, EventEmit, EventReply};
+use stentor_ports::{Denial, EventEmit, EventReply, PublicId, Recipients, Target};
 
 /// Maximum length of an event's name in bytes.
 const EVENT_BYTES_MAX: usize = 256;
@@ -111,6 +112,29 @@ struct Emit<'a> {
     all: bool,
     #[serde(default)]
     except_sender: bool,
+    #[serde(default)]
+    volatile: bool,
+}
+
+/// The client that an answer is about, and the sessions that it may name.
+#[derive(Clone, Copy)]
+pub(super) struct Scope<'a> {
+    pub(super) namespace: &'a str,
+    /// The client's session. `None` before it is open.
+    pub(super) session: Option<PublicId>,
+    /// Returns `true` for the ids of sessions of any node.
+    pub(super) is_session: &'a dyn Fn(PublicId) -> bool,
+    /// Makes the counter of a message to rooms only, by the message's event.
+    pub(super) recipients: &'a dyn Fn(&Arc<str>) -> Recipients,
+}
+
+/// The messages of an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Emits {
+    /// Messages to the client and to rooms.
+    pub(super) emit: Vec<EventEmit>,
+    /// Messages to other sessions.
+    pub(super) direct: Vec<Direct>,
 }
 
 /// An answer about a permission.
@@ -130,6 +154,7 @@ pub(super) struct Admission {
     pub(super) join: Vec<Room>,
     /// Additional permissions.
     pub(super) permissions: Vec<Rule>,
+    pub(super) emits: Emits,
 }
 
 impl<'a> Answer<'a> {
@@ -171,15 +196,16 @@ pub(super) fn permission(text: &str) -> Result<Permission, Wrong> {
 }
 
 /// Parses the answer to `connect`, for a client that connects to a namespace.
-pub(super) fn admission(text: &str, namespace: &str) -> Result<Result<Admission, Denial>, Wrong> {
+pub(super) fn admission(text: &str, scope: Scope<'_>) -> Result<Result<Admission, Denial>, Wrong> {
     let answer = Answer::parse(text)?;
     if let Some(denial) = answer.denial(None)? {
         return Ok(Err(denial));
     }
-    let join = rooms("join", namespace, &answer.join)?;
+    let join = rooms("join", scope.namespace, answer.join.iter().map(|name| &**name))?;
     let info = answer.info.map(|info| Arc::from(info.get()));
     let permissions = answer.permissions.map_or_else(|| Ok(Vec::new()), permissions)?;
-    Ok(Ok(Admission { user: answer.user.map(Arc::from), info, join, permissions }))
+    let emits = emits(&answer.emit, scope)?;
+    Ok(Ok(Admission { user: answer.user.map(Arc::from), info, join, permissions, emits }))
 }
 
 /// Parses permissions. They have the form of a token's grants.
@@ -189,25 +215,36 @@ fn permissions(list: &RawValue) -> Result<Vec<Rule>, Wrong> {
     grants.map_err(|error| format!("\"permissions\": {error}"))
 }
 
-/// Parses the answer to an event of a client in a namespace.
-pub(super) fn reply(text: &str, namespace: &str) -> Result<Result<EventReply, Denial>, Wrong> {
+/// Parses the answer to an event of a client. Also returns the messages to other sessions.
+pub(super) fn reply(
+    text: &str,
+    scope: Scope<'_>,
+) -> Result<Result<(EventReply, Vec<Direct>), Denial>, Wrong> {
     let answer = Answer::parse(text)?;
     if let Some(denial) = answer.denial(Some(true))? {
         return Ok(Err(denial));
     }
-    let ack = joined(&answer.ack);
-    let emit = answer.emit.iter().map(|emit| emit.parse(namespace)).collect::<Result<_, _>>()?;
-    Ok(Ok(EventReply {
-        leave: rooms("leave", namespace, &answer.leave)?,
-        join: rooms("join", namespace, &answer.join)?,
-        ack,
+    let Emits { emit, direct } = emits(&answer.emit, scope)?;
+    let reply = EventReply {
+        leave: rooms("leave", scope.namespace, answer.leave.iter().map(|name| &**name))?,
+        join: rooms("join", scope.namespace, answer.join.iter().map(|name| &**name))?,
+        ack: joined(&answer.ack),
         emit,
         disconnect: answer.disconnect,
-    }))
+    };
+    Ok(Ok((reply, direct)))
+}
+
+fn emits(list: &[Emit<'_>], scope: Scope<'_>) -> Result<Emits, Wrong> {
+    let mut emits = Emits::default();
+    list.iter().try_for_each(|emit| emit.parse(scope, &mut emits))?;
+    Ok(emits)
 }
 
 impl Emit<'_> {
-    fn parse(&self, namespace: &str) -> Result<EventEmit, Wrong> {
+    /// Parses the message and adds it to `emits`: once for the client, once for the rooms, once for other sessions, as far as
+    /// the message names them.
+    fn parse(&self, scope: Scope<'_>, emits: &mut Emits) -> Result<(), Wrong> {
         if self.event.len() > EVENT_BYTES_MAX {
             return Err(format!("the event's name is longer than {EVENT_BYTES_MAX} bytes"));
         }
@@ -218,12 +255,49 @@ impl Emit<'_> {
             (None, data) => Data::Json(Bytes::copy_from_slice(data.map_or("null", RawValue::get).as_bytes())),
             (Some(_), Some(_)) => return Err("\"emit\" has both \"arguments\" and \"data\"".to_owned()),
         };
-        let mut list = rooms("rooms", namespace, &self.rooms)?;
+        let session = |name: &Cow<'_, str>| PublicId::parse(name).filter(|id| (scope.is_session)(*id));
+        let (sessions, names): (Vec<_>, Vec<_>) =
+            self.rooms.iter().map(|name| (session(name), name)).partition(|(session, _)| session.is_some());
+        let mut list = rooms("rooms", scope.namespace, names.iter().map(|(_, name)| &***name))?;
+        let all_members = Room::all_members(scope.namespace).map_err(|error| error.to_string())?;
         if self.all {
-            list.push(Room::all_members(namespace).map_err(|error| error.to_string())?);
+            list.push(all_members.clone());
         }
-        let rooms = if list.is_empty() { None } else { Rooms::try_from(list).ok() };
-        Ok(EventEmit { rooms, except_sender: self.except_sender, event: Some(Arc::from(&*self.event)), data })
+        let mut sessions: Vec<PublicId> = sessions.into_iter().filter_map(|(session, _)| session).collect();
+        let names_client = scope.session.is_some_and(|own| sessions.contains(&own));
+        let has_no_target = self.rooms.is_empty() && !self.all;
+        let is_for_client = has_no_target || (names_client && !self.except_sender);
+        sessions.retain(|session| Some(*session) != scope.session);
+        sessions.sort_unstable();
+        sessions.dedup();
+        let event: Arc<str> = Arc::from(&*self.event);
+        let message = |rooms, except_sender| EventEmit {
+            rooms,
+            except_sender,
+            volatile: self.volatile,
+            event: Some(event.clone()),
+            data: data.clone(),
+            recipients: Recipients::default(),
+        };
+        if is_for_client {
+            emits.emit.push(message(None, self.except_sender));
+        }
+        // Otherwise, one part of the message may have recipients and another one may not.
+        let is_counted = !is_for_client && (sessions.is_empty() || list.is_empty());
+        if let Ok(rooms) = Rooms::try_from(list.clone()) {
+            // The client has its own copy.
+            let mut message = message(Some(rooms), self.except_sender || names_client);
+            if is_counted {
+                message.recipients = (scope.recipients)(&event);
+            }
+            emits.emit.push(message);
+        }
+        if !sessions.is_empty() {
+            let target = Target::of_rooms(all_members, Vec::new(), list);
+            let target = sessions.into_iter().fold(target, Target::session);
+            emits.direct.push(Direct { target, event, data, volatile: self.volatile, is_counted });
+        }
+        Ok(())
     }
 }
 
@@ -239,11 +313,14 @@ fn joined(texts: &[&RawValue]) -> String {
     json
 }
 
-fn rooms(field: &str, namespace: &str, names: &[Cow<'_, str>]) -> Result<Vec<Room>, Wrong> {
-    let room = |name: &Cow<'_, str>| {
-        Room::new(namespace, name).map_err(|error| format!("a room in {field:?}: {error}"))
-    };
-    names.iter().map(room).collect()
+fn rooms<'a>(
+    field: &str,
+    namespace: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<Room>, Wrong> {
+    let room =
+        |name: &str| Room::new(namespace, name).map_err(|error| format!("a room in {field:?}: {error}"));
+    names.into_iter().map(room).collect()
 }
 
 /// Returns an error of the parser as a short text.

@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     notices: Family<KindLabels, Counter>,
     notices_dropped: Family<HookLabels, Counter>,
     notices_waiting: Family<HookLabels, Gauge>,
+    emits_without_recipients: Family<HookLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -62,6 +63,7 @@ impl Default for Metrics {
             notices: Family::default(),
             notices_dropped: Family::default(),
             notices_waiting: Family::default(),
+            emits_without_recipients: Family::default(),
         }
     }
 }
@@ -81,6 +83,7 @@ pub(super) struct HookMetrics {
     notices: Vec<Counter>,
     pub(super) notices_dropped: Counter,
     pub(super) notices_waiting: Gauge,
+    pub(super) emits_without_recipients: Counter,
 }
 
 impl HookMetrics {
@@ -132,6 +135,7 @@ impl Metrics {
             notices: by_kind(&self.notices, &HookKind::NOTICES),
             notices_dropped: self.notices_dropped.get_or_create(&labels).clone(),
             notices_waiting: self.notices_waiting.get_or_create(&labels).clone(),
+            emits_without_recipients: self.emits_without_recipients.get_or_create(&labels).clone(),
         }
     }
 
@@ -149,6 +153,7 @@ impl Metrics {
             notices,
             notices_dropped,
             notices_waiting,
+            emits_without_recipients,
         } = self.clone();
         registry.register("hook_requests", "Requests to hooks, by hook", requests);
         registry.register(
@@ -181,6 +186,12 @@ impl Metrics {
             "hook_waiting_notices",
             "Notices that wait for a request, by hook",
             notices_waiting,
+        );
+        registry.register(
+            "hook_emit_without_recipients",
+            "Messages in a hook's answers that no session was there to receive, by hook. Of a node in a cluster, only those to \
+             sessions by id",
+            emits_without_recipients,
         );
     }
 

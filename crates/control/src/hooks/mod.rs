@@ -8,7 +8,7 @@
 //!
 //! - `batcher`: batches questions into requests; sans-I/O. `breaker`: pauses a failing hook.
 //! - `question`, `answer`: the wire format. `signature`: signs requests. `http`: one request.
-//! - `cache`: answers with a `ttl`.
+//! - `cache`: answers with a `ttl`. `direct`: messages of answers to sessions.
 //! - `ports`: the data plane's questions.
 //! - `notices`: notices of events. `delivery`: schedules their requests; `resync`: the list of occupied
 //!   topics after a gap; both sans-I/O.
@@ -24,6 +24,7 @@ mod breaker;
 mod cache;
 mod charged;
 mod delivery;
+mod direct;
 mod failure;
 mod http;
 mod metrics;
@@ -61,7 +62,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_ports::{
-    Charge, Class, Denial, Identity, IdentityReply, Ledger, PermissionReply, ReplyToEvent, Ticket,
+    Charge, Class, Denial, Identity, IdentityReply, Ledger, PermissionReply, PublicId, ReplyToEvent, Ticket,
 };
 use tokio::sync::Notify;
 
@@ -81,8 +82,8 @@ struct Client {
 
 /// The operation that waits for a question's answer.
 enum Asker {
-    /// A client's event. The text is its namespace.
-    Event(Client, ReplyToEvent, Box<str>),
+    /// An event of a client's session. The text is its namespace.
+    Event(Client, ReplyToEvent, Box<str>, PublicId),
     /// A permission. The text is the key under which the answer is cached.
     Access(Client, PermissionReply, Box<str>),
     /// A client that connects, with the namespace and the identity from its token.
@@ -92,7 +93,7 @@ enum Asker {
 impl Asker {
     fn parts(&self) -> (Client, Ticket) {
         match self {
-            Self::Event(client, reply, _) => (*client, reply.ticket()),
+            Self::Event(client, reply, ..) => (*client, reply.ticket()),
             Self::Access(client, reply, _) => (*client, reply.ticket()),
             Self::Connect(client, reply, ..) => (*client, reply.ticket()),
         }
@@ -119,6 +120,8 @@ struct Hook {
     name: Arc<str>,
     filter: Filter,
     when_unavailable: WhenUnavailable,
+    /// Maximum number of a session's rooms in questions and notices.
+    rooms_max: usize,
     sender: Sender,
     batcher: Charged<Batcher<Asker>>,
     cache: Charged<Cache>,
@@ -197,6 +200,7 @@ impl Hooks {
                 name: options.name.as_str().into(),
                 filter: Filter::new(options),
                 when_unavailable: options.when_unavailable,
+                rooms_max: options.rooms_max,
                 sender: Sender::new(options)?,
                 batcher: Charged::new(ledger, Batcher::new(questions)),
                 cache: Charged::new(ledger, Cache::new(options.cached_answers_max)),

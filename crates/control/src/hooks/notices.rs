@@ -108,8 +108,14 @@ impl Hooks {
     }
 
     fn session_notice(&self, kind: HookKind, namespace: &str, about: &About<'_>) {
-        let takes = |hook: &&Arc<Hook>| hook.filter.is_on(kind) && hook.filter.takes_namespace(namespace);
-        self.hooks.iter().filter(takes).for_each(|hook| hook.notify(kind, about));
+        self.hooks_of(kind, namespace).for_each(|hook| hook.notify(kind, about));
+    }
+
+    /// Returns the hooks that receive this kind of notice about sessions of a namespace.
+    fn hooks_of(&self, kind: HookKind, namespace: &str) -> impl Iterator<Item = &Arc<Hook>> {
+        let takes =
+            move |hook: &&Arc<Hook>| hook.filter.is_on(kind) && hook.filter.takes_namespace(namespace);
+        self.hooks.iter().filter(takes)
     }
 
     /// Watches the nodes of a cluster. The node with the smallest id reports lost nodes.
@@ -149,6 +155,10 @@ impl NoticeSink for Hooks {
             .any(|kind| self.asks_about(kind))
     }
 
+    fn rooms_max(&self) -> usize {
+        self.most_rooms(HookKind::Disconnected)
+    }
+
     fn notify(&self, notice: &Notice<'_>) {
         match *notice {
             Notice::Connected { session, identity, protocol, namespace, address } => {
@@ -158,6 +168,7 @@ impl NoticeSink for Hooks {
                     protocol: Some(protocol),
                     namespace: Some(namespace),
                     address,
+                    rooms: None,
                 };
                 self.session_notice(
                     HookKind::Connected,
@@ -165,15 +176,17 @@ impl NoticeSink for Hooks {
                     &About::Session(connection, identity, None),
                 );
             }
-            Notice::Disconnected { session, namespace, identity } => {
+            Notice::Disconnected { session, namespace, identity, rooms } => {
                 let session = session.to_string();
-                let connection = Connection {
-                    session: Some(&session),
-                    namespace: Some(namespace),
-                    ..Connection::default()
-                };
-                let about = About::Session(connection, identity, None);
-                self.session_notice(HookKind::Disconnected, namespace, &about);
+                for hook in self.hooks_of(HookKind::Disconnected, namespace) {
+                    let connection = Connection {
+                        session: Some(&session),
+                        namespace: Some(namespace),
+                        rooms: Some((rooms, hook.rooms_max)),
+                        ..Connection::default()
+                    };
+                    hook.notify(HookKind::Disconnected, &About::Session(connection, identity, None));
+                }
             }
             Notice::Subscribed { session, identity, topic } => {
                 let session = session.to_string();

@@ -113,6 +113,8 @@ pub struct HookOptions {
     pub topics: Vec<String>,
     /// Event names of the hook. Empty means all events without another handler.
     pub events: Vec<String>,
+    /// Maximum number of a session's rooms in questions about events and in notices of the end of a session. 0 sends none.
+    pub rooms_max: usize,
     /// The key for signatures. `None` sends unsigned requests.
     pub secret: Option<HookSecret>,
     /// Maximum time that a question may wait to be sent. Also the maximum time of a request, from its newest
@@ -147,6 +149,7 @@ impl Default for HookOptions {
             namespaces: Vec::new(),
             topics: Vec::new(),
             events: Vec::new(),
+            rooms_max: 0,
             secret: None,
             timeout: Duration::from_secs(2),
             when_unavailable: WhenUnavailable::default(),

@@ -21,15 +21,26 @@ impl EventSink for Hooks {
         self.handler(namespace, name, is_known).is_some()
     }
 
+    fn rooms_max(&self) -> usize {
+        self.most_rooms(HookKind::Event)
+    }
+
     fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial> {
         let hook = self.handler(event.namespace, event.name, false).ok_or_else(unavailable)?;
         let client = Client { number: source_of(event.session), address: event.source };
-        let asker = Asker::Event(client, event.later(), event.namespace.into());
-        hook.ask(HookKind::Event, asker, |id| question::event(id, event)).map_err(|_| unavailable())
+        let asker = Asker::Event(client, event.later(), event.namespace.into(), event.session);
+        hook.ask(HookKind::Event, asker, |id| question::event(id, event, hook.rooms_max))
+            .map_err(|_| unavailable())
     }
 }
 
 impl Hooks {
+    /// Returns the maximum number of a session's rooms that any hook receives with this question or notice.
+    pub(super) fn most_rooms(&self, kind: HookKind) -> usize {
+        let hooks = self.hooks.iter().filter(|hook| hook.filter.is_on(kind));
+        hooks.map(|hook| hook.rooms_max).max().unwrap_or(0)
+    }
+
     /// Returns the hook that handles an event: the first one that names the event or else, without `by_name`,
     /// the first one whose patterns match.
     fn handler(&self, namespace: &str, name: &str, by_name: bool) -> Option<&Hook> {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write as _;
 use stentor_hub::Topic;
 use stentor_json::{replace_lone_surrogates, write_string};
-use stentor_ports::{ClientEvent, ClientFacts, Identity};
+use stentor_ports::{ClientEvent, ClientFacts, Identity, SessionRooms};
 
 /// The transport's data about a session.
 #[derive(Clone, Copy, Default)]
@@ -17,6 +17,8 @@ pub(super) struct Connection<'a> {
     pub(super) protocol: Option<&'a str>,
     pub(super) namespace: Option<&'a str>,
     pub(super) address: Option<&'a str>,
+    /// The session's rooms, and how many of them the hook receives.
+    pub(super) rooms: Option<(&'a SessionRooms, usize)>,
 }
 
 /// The subject of a notice.
@@ -90,10 +92,30 @@ impl Object {
     }
 
     fn connection(&mut self, connection: Connection<'_>) {
-        let Connection { session, protocol, namespace, address } = connection;
+        let Connection { session, protocol, namespace, address, rooms } = connection;
         let texts =
             [("session", session), ("protocol", protocol), ("namespace", namespace), ("address", address)];
         self.texts("connection", &texts);
+        if let Some((rooms, count_max)) = rooms.filter(|(_, count_max)| *count_max > 0) {
+            // Continues the object.
+            self.0.pop();
+            self.rooms(rooms, count_max);
+            self.0.push(b'}');
+        }
+    }
+
+    fn rooms(&mut self, SessionRooms { names, is_truncated }: &SessionRooms, count_max: usize) {
+        self.raw("rooms", "[");
+        for (n, name) in names.iter().take(count_max).enumerate() {
+            if n > 0 {
+                self.0.push(b',');
+            }
+            write_string(&mut self.0, name);
+        }
+        self.0.push(b']');
+        if *is_truncated || names.len() > count_max {
+            self.raw("more_rooms", "true");
+        }
     }
 
     /// Writes the user. `null` for an anonymous client.
@@ -121,9 +143,19 @@ impl Object {
 }
 
 /// Writes a question about a client's event.
-pub(super) fn event(id: u64, event: &ClientEvent<'_>) -> Vec<u8> {
-    let ClientEvent { session, identity, protocol, address, namespace, name, arguments, wants_ack, .. } =
-        *event;
+pub(super) fn event(id: u64, event: &ClientEvent<'_>, rooms_max: usize) -> Vec<u8> {
+    let ClientEvent {
+        session,
+        identity,
+        protocol,
+        address,
+        namespace,
+        name,
+        arguments,
+        rooms,
+        wants_ack,
+        ..
+    } = *event;
     let mut object = Object::begin(id, HookKind::Event);
     let session = session.to_string();
     object.connection(Connection {
@@ -131,6 +163,7 @@ pub(super) fn event(id: u64, event: &ClientEvent<'_>) -> Vec<u8> {
         protocol: Some(protocol),
         namespace: Some(namespace),
         address,
+        rooms: Some((rooms, rooms_max)),
     });
     object.user(identity);
     object.text("event", name);
@@ -215,6 +248,7 @@ pub(super) fn connect(
         protocol: Some(protocol),
         namespace,
         address: address.as_deref(),
+        rooms: None,
     });
     object.user(identity);
     let claimed =

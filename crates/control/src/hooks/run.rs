@@ -1,6 +1,8 @@
 //! The task of a hook. It sends the requests, and delivers the answers to the data plane.
 
+use super::answer::{Emits, Scope};
 use super::batcher::{Answered, Batch};
+use super::direct::{Direct, recipients};
 use super::failure::Cause;
 use super::http::{self, Failed};
 use super::options::HookKind;
@@ -11,7 +13,9 @@ use crate::unix_time::unix_seconds;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_ports::{Identity, Principal, Topology};
+use stentor_ports::{
+    DataPlane, Denial, EventReply, FirstMessages, Identity, Principal, PublicId, Recipients,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -29,21 +33,22 @@ impl Hooks {
     /// Sends questions and notices until `stop` is set.
     pub(crate) async fn run(
         self: Arc<Self>,
-        topology: Option<Arc<dyn Topology>>,
+        data_plane: DataPlane,
         signals: Arc<Signals>,
         stop: watch::Receiver<bool>,
     ) {
         let mut tasks = JoinSet::new();
         for hook in &self.hooks {
             tracing::info!(hook = %hook.name, "hook configured");
-            let runner = Runner { hook: hook.clone(), hooks: self.clone(), signals: signals.clone() };
-            if HookKind::NOTICES.into_iter().any(|kind| hook.filter.is_on(kind)) {
+            let (hook, hooks, signals) = (hook.clone(), self.clone(), signals.clone());
+            let runner = Runner { hook, hooks, signals, data_plane: data_plane.clone() };
+            if HookKind::NOTICES.into_iter().any(|kind| runner.hook.filter.is_on(kind)) {
                 tasks.spawn(runner.clone().run_notices(stop.clone()));
             }
             tasks.spawn(runner.run(stop.clone()));
         }
         if self.asks_about(HookKind::NodeLost)
-            && let Some(topology) = topology
+            && let Some(topology) = data_plane.topology
         {
             tasks.spawn(self.clone().watch_nodes(topology, stop.clone()));
         }
@@ -67,6 +72,7 @@ pub(super) struct Runner {
     pub(super) hook: Arc<Hook>,
     pub(super) hooks: Arc<Hooks>,
     signals: Arc<Signals>,
+    data_plane: DataPlane,
 }
 
 impl Runner {
@@ -176,10 +182,15 @@ impl Runner {
         for (asker, answer) in answers {
             let answer = answer.map_err(|cause| _ = self.hook.unanswered(cause));
             wrong = match asker {
-                Asker::Event(_, question, namespace) => {
-                    let (reply, found) =
-                        self.parse(answer, |text| answer::reply(text, &namespace), || Err(unavailable()));
+                Asker::Event(_, question, namespace, session) => {
+                    let read = |text: &str| self.read_reply(text, &namespace, session);
+                    let (reply, found) = self.parse(answer, read, || Err(unavailable()));
+                    let (reply, direct) = match reply {
+                        Ok((reply, direct)) => (Ok(reply), direct),
+                        Err(denial) => (Err(denial), Vec::new()),
+                    };
                     self.when_space(|| question.send(reply.clone())).await;
+                    self.send_to_sessions(direct).await;
                     wrong.or(found)
                 }
                 Asker::Access(_, question, key) => {
@@ -197,13 +208,20 @@ impl Runner {
                     wrong.or(found)
                 }
                 Asker::Connect(_, question, namespace, identity) => {
+                    let mut direct = Vec::new();
                     let parse = |text: &str| {
-                        let admission = answer::admission(text, &namespace)?;
-                        Ok(admission.map(|admission| Arc::new(self.admitted(&identity, admission))))
+                        let (is_session, recipients) = (&self.session_ids(), &self.recipients());
+                        let scope = Scope { namespace: &namespace, session: None, is_session, recipients };
+                        let admission = answer::admission(text, scope)?;
+                        Ok(admission.map(|mut admission| {
+                            direct = std::mem::take(&mut admission.emits.direct);
+                            Arc::new(self.admitted(&identity, &namespace, admission))
+                        }))
                     };
                     let without = || self.hook.decide_without_answer().map(|()| identity.clone());
                     let (admitted, found) = self.parse(answer, parse, without);
                     self.when_space(|| question.send(admitted.clone())).await;
+                    self.send_to_sessions(direct).await;
                     wrong.or(found)
                 }
             };
@@ -229,9 +247,40 @@ impl Runner {
         }
     }
 
+    /// Reads the answer to an event of a session.
+    fn read_reply(
+        &self,
+        text: &str,
+        namespace: &str,
+        session: PublicId,
+    ) -> Result<Result<(EventReply, Vec<Direct>), Denial>, answer::Wrong> {
+        let (is_session, recipients) = (&self.session_ids(), &self.recipients());
+        answer::reply(text, Scope { namespace, session: Some(session), is_session, recipients })
+    }
+
+    /// Returns a function that recognizes the ids of sessions.
+    fn session_ids(&self) -> impl Fn(PublicId) -> bool {
+        |id| self.data_plane.commands.is_session_id(id)
+    }
+
+    /// Makes the counter of a message to rooms. In a cluster, it counts nothing, because other nodes may have recipients.
+    fn recipients(&self) -> impl Fn(&Arc<str>) -> Recipients {
+        let is_alone = self.data_plane.topology.is_none();
+        move |event| if is_alone { recipients(&self.hook, event) } else { Recipients::default() }
+    }
+
+    /// Sends the messages of an answer to sessions that it names.
+    async fn send_to_sessions(&self, messages: Vec<Direct>) {
+        let deadline = tokio::time::Instant::now() + DELIVERY_TIMEOUT;
+        for message in messages {
+            let attempt = || message.send(&*self.data_plane.commands, &self.hook);
+            let _ = self.signals.when_space(Some(deadline), attempt).await;
+        }
+    }
+
     /// Returns the identity of a client that a hook has admitted.
-    fn admitted(&self, identity: &Identity, admission: answer::Admission) -> Identity {
-        let answer::Admission { user, info, join, permissions } = admission;
+    fn admitted(&self, identity: &Identity, namespace: &str, admission: answer::Admission) -> Identity {
+        let answer::Admission { user, info, join, permissions, emits } = admission;
         let mut identity = identity.clone();
         if let Some(subject) = user {
             // A user (subject) has a meaning only together with its issuer, so the hook becomes the issuer.
@@ -242,6 +291,8 @@ impl Runner {
         }
         identity.info = info.or(identity.info);
         identity.join.extend(join);
+        let Emits { emit, .. } = emits;
+        identity.emit = (!emit.is_empty()).then(|| Arc::new(FirstMessages::new(namespace, emit)));
         if !permissions.is_empty() {
             identity.authorizer = granting(identity.authorizer, permissions, self.hooks.clone());
         }

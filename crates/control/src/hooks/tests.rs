@@ -2,10 +2,11 @@
 
 mod turns;
 
-use super::answer::{self, Admission, Permission};
+use super::answer::{self, Admission, Emits, Permission, Scope};
 use super::batcher::{Batch, Batcher, Limits, Source};
 use super::breaker::{FAILURES_MAX, PAUSE_MAX, PAUSE_MIN, SOURCES_MIN};
 use super::cache::Cache;
+use super::direct::Direct;
 use super::failure::Cause;
 use super::options::HookKind;
 use super::question::{self, Connection};
@@ -16,9 +17,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_auth::{Actions, Recipients, Rule};
 use stentor_hub::{Data, Room, Rooms, Topic};
+use stentor_ports::Recipients as Counter;
 use stentor_ports::{
     Answers, Arguments, Asking, Authorizer, ClientEvent, ClientFacts, Decision, Denial, EventEmit,
-    EventReply, Identity, Principal, PublicId, Question, Ticket, fake,
+    EventReply, Identity, Principal, PublicId, Question, SessionRooms, Ticket, fake,
 };
 
 const LIMITS: Limits = Limits {
@@ -605,9 +607,15 @@ fn permissions_are_read() {
     assert!(answer::permission(&long).unwrap_err().contains("longer"));
 }
 
+/// Answers about a client without a session, which name no sessions.
+fn without_sessions(namespace: &str) -> Scope<'_> {
+    Scope { namespace, session: None, is_session: &|_| false, recipients: &|_| Counter::default() }
+}
+
 #[test]
 fn replies_to_events_are_read() {
-    let reply = |text: &str| answer::reply(text, "/n");
+    let reply =
+        |text: &str| answer::reply(text, without_sessions("/n")).map(|reply| reply.map(|(reply, _)| reply));
     assert_eq!(reply(r#"{"id":1}"#), Ok(Ok(EventReply::default())));
     let denied = Denial::new("not_allowed", "no");
     assert_eq!(reply(r#"{"id":1,"allow":false,"message":"no"}"#), Ok(Err(denied)));
@@ -618,8 +626,10 @@ fn replies_to_events_are_read() {
     let emit = |rooms, event: &str, json: &'static str| EventEmit {
         rooms,
         except_sender: false,
+        volatile: false,
         event: Some(event.into()),
         data: Data::Json(json.into()),
+        recipients: Counter::default(),
     };
     let expect = EventReply {
         leave: vec![room("l")],
@@ -629,8 +639,8 @@ fn replies_to_events_are_read() {
             EventEmit {
                 rooms: Some(Rooms::new("/n", ["r", "s"]).unwrap()),
                 except_sender: true,
-                event: Some("one".into()),
                 data: Data::Arguments { json: r#"1,"x""#.as_bytes().into(), attachments: [].into() },
+                ..emit(None, "one", "")
             },
             emit(None, "two", r#"{"c":null}"#),
             emit(Some(Room::all_members("/n").unwrap().into()), "three", "null"),
@@ -653,23 +663,87 @@ fn replies_to_events_are_read() {
     assert!(reply(&long).unwrap_err().contains("longer"));
 }
 
+/// Checks who receives a message of an answer about the session `own`: the client (`*`), rooms, and other sessions.
+#[test]
+fn messages_name_rooms_and_sessions_alike() {
+    const IDS: [&str; 3] = ["AAAAAAAAAAAAAAAAAAA0", "AAAAAAAAAAAAAAAAAAA4", "AAAAAAAAAAAAAAAAAAA8"];
+    let [own, other, third] = IDS.map(|id| PublicId::parse(id).unwrap());
+    let is_session = &|id| [own, other, third].contains(&id);
+    let check = |fields: &str, expected: &[&str]| {
+        let fields = fields.replace("OWN", IDS[0]).replace("OTHER", IDS[1]).replace("THIRD", IDS[2]);
+        let text = format!(r#"{{"id":1,"emit":[{{"event":"e",{fields}}}]}}"#);
+        let counted = std::cell::Cell::new(0);
+        let recipients = &|_: &std::sync::Arc<str>| {
+            counted.set(counted.get() + 1);
+            Counter::default()
+        };
+        let scope = Scope { namespace: "/n", session: Some(own), is_session, recipients };
+        let (reply, direct) = answer::reply(&text, scope).unwrap().unwrap();
+        let mut seen = Vec::new();
+        for EventEmit { rooms, except_sender, volatile, .. } in &reply.emit {
+            let rooms = rooms.iter().flat_map(Rooms::iter).map(Room::name).collect::<Vec<_>>().join("+");
+            let but = if *except_sender { " but *" } else { "" };
+            let name = if rooms.is_empty() { "*".to_owned() } else { rooms + but };
+            seen.push(if *volatile { format!("{name}?") } else { name });
+        }
+        for Direct { target, volatile, .. } in &direct {
+            assert!(target.rooms.is_empty() && target.namespace() == "/n");
+            let name = |id: PublicId| match id {
+                id if id == other => "OTHER",
+                id if id == third => "THIRD",
+                _ => "OWN",
+            };
+            let ids = target.session_ids().map(name).collect::<Vec<_>>().join("+");
+            let but = target.except_rooms.iter().map(Room::name).collect::<Vec<_>>().join("+");
+            let name = if but.is_empty() { ids } else { format!("{ids} but {but}") };
+            seen.push(if *volatile { format!("{name}?") } else { name });
+        }
+        assert_eq!(seen, expected, "{text}");
+        // A message of one part, to others than the client, counts as one without recipients if it has none.
+        let is_counted = counted.get() + direct.iter().filter(|message| message.is_counted).count();
+        assert_eq!(is_counted, usize::from(seen.len() == 1 && !seen[0].starts_with('*')), "{text}");
+    };
+    check(r#""volatile":true"#, &["*?"]);
+    check(r#""rooms":["r","s"]"#, &["r+s"]);
+    check(r#""rooms":["BBBBBBBBBBBBBBBBBBBB"]"#, &["BBBBBBBBBBBBBBBBBBBB"]);
+    check(r#""rooms":["OTHER"]"#, &["OTHER"]);
+    check(r#""rooms":["OTHER","OTHER","THIRD"],"volatile":true"#, &["OTHER+THIRD?"]);
+    check(r#""rooms":["/n#OTHER"]"#, &["OTHER"]);
+    check(r#""rooms":["r","OTHER"],"except_sender":true"#, &["r but *", "OTHER but r"]);
+    check(r#""rooms":["OWN"]"#, &["*"]);
+    check(r#""rooms":["OWN"],"except_sender":true"#, &[]);
+    check(r#""rooms":["OWN","r"]"#, &["*", "r but *"]);
+    check(r#""rooms":["OWN","OTHER"],"except_sender":true"#, &["OTHER"]);
+}
+
 #[test]
 fn admissions_are_read() {
-    let text = r#"{"id":1,"allow":true,"user":"42","info":{"name":"Ada"},"join":["user:42"]}"#;
+    let text = r#"{"id":1,"allow":true,"user":"42","info":{"name":"Ada"},"join":["user:42"],
+        "emit":[{"event":"hello"},{"event":"new","rooms":["r"],"except_sender":true}]}"#;
+    let message = |rooms, except_sender, event: &str| EventEmit {
+        rooms,
+        except_sender,
+        volatile: false,
+        event: Some(event.into()),
+        data: Data::Json("null".into()),
+        recipients: Counter::default(),
+    };
+    let emit = vec![message(None, false, "hello"), message(Some(room("r").into()), true, "new")];
     let expect = Admission {
         user: Some("42".into()),
         info: Some(r#"{"name":"Ada"}"#.into()),
         join: vec![room("user:42")],
         permissions: Vec::new(),
+        emits: Emits { emit, direct: Vec::new() },
     };
-    assert_eq!(answer::admission(text, "/n"), Ok(Ok(expect)));
+    let admission = |text: &str| answer::admission(text, without_sessions("/n"));
+    assert_eq!(admission(text), Ok(Ok(expect)));
     let denied = Denial::new("token_expired", "log in again");
     let text = r#"{"id":1,"allow":false,"code":"token_expired","message":"log in again"}"#;
-    assert_eq!(answer::admission(text, "/n"), Ok(Err(denied)));
-    assert!(answer::admission(r#"{"id":1,"user":"42"}"#, "/n").is_err());
-    let granted = |permissions: &str| {
-        answer::admission(&format!(r#"{{"id":1,"allow":true,"permissions":{permissions}}}"#), "/n")
-    };
+    assert_eq!(admission(text), Ok(Err(denied)));
+    assert!(admission(r#"{"id":1,"user":"42"}"#).is_err());
+    let granted =
+        |permissions: &str| admission(&format!(r#"{{"id":1,"allow":true,"permissions":{permissions}}}"#));
     let expect =
         Rule::new(&[], &[], &["a"], None, Actions::parse(&["subscribe"]).unwrap(), Recipients::Users);
     let granted_one = granted(r#"[{"rooms":["a"],"allow":["subscribe"]}]"#).unwrap().unwrap();
@@ -705,6 +779,25 @@ pub(super) fn nobody() -> std::sync::Arc<dyn Answers> {
 }
 
 #[test]
+fn rooms_of_a_session_are_written_up_to_the_hooks_maximum() {
+    let check = |rooms_max, is_truncated, expected: &str| {
+        let rooms = SessionRooms { names: vec!["a".into(), "\"b\"".into()], is_truncated };
+        let rooms = Some((&rooms, rooms_max));
+        let connection = Connection { session: Some("s"), rooms, ..Connection::default() };
+        let about = question::About::Session(connection, None, None);
+        let text = String::from_utf8(question::notice(HookKind::Disconnected, 7, &about)).unwrap();
+        let expected = format!(
+            r#"{{"notice":"disconnected","at_ms":7,"connection":{{"session":"s"{expected}}},"user":null}}"#
+        );
+        assert_eq!(text, expected);
+    };
+    check(0, true, "");
+    check(1, false, r#","rooms":["a"],"more_rooms":true"#);
+    check(2, false, r#","rooms":["a","\"b\""]"#);
+    check(3, true, r#","rooms":["a","\"b\""],"more_rooms":true"#);
+}
+
+#[test]
 fn sent_requests_match_the_documentation() {
     let documented = documented();
     let session = PublicId::parse("ZJ0sGbPTcG1y2fgHnVxz").unwrap();
@@ -722,8 +815,10 @@ fn sent_requests_match_the_documentation() {
             namespace: "/",
             name: "join",
             arguments: Arguments { json: r#""user:42""#, attachments: &[] },
+            rooms: &SessionRooms::default(),
             wants_ack: true,
         },
+        0,
     );
     let batch = Batch { number: 1, questions: vec![event], deadline: Instant::now() };
     let body = super::http::body("5c1f0a7e9b3d2468", "questions", batch.questions.iter());
@@ -754,10 +849,10 @@ fn the_documented_answers_are_understood() {
     let text = documented()[4].to_string();
     let answers = answer::answers(&text).unwrap();
     assert_eq!(answers.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    let reply = answer::reply(answers[0].1, "/").unwrap().unwrap();
+    let (reply, _) = answer::reply(answers[0].1, without_sessions("/")).unwrap().unwrap();
     assert_eq!(reply.join, [Room::plain("user:42").unwrap()]);
     assert_eq!(reply.emit.len(), 1);
-    let admission = answer::admission(answers[1].1, "/").unwrap().unwrap();
+    let admission = answer::admission(answers[1].1, without_sessions("/")).unwrap().unwrap();
     assert_eq!((admission.user.as_deref(), admission.join.len()), (Some("42"), 1));
     let allowed = Permission { result: Ok(()), ttl: Some(Duration::from_secs(60)) };
     assert_eq!(answer::permission(answers[2].1), Ok(allowed));

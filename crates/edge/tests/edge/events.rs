@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{Options, Rule, Template};
 use stentor_hub::{Data, Room, Rooms};
-use stentor_ports::{ClientEvent, Denial, EventEmit, EventReply, EventSink, ReplyToEvent};
+use stentor_ports::{ClientEvent, Denial, EventEmit, EventReply, EventSink, Recipients, ReplyToEvent};
 
 /// An event in the form that the application receives.
 #[derive(Debug)]
@@ -92,7 +92,8 @@ fn ack(json: &str) -> Result<EventReply, Denial> {
 }
 
 fn emit(rooms: Option<Rooms>, except_sender: bool, event: &str) -> EventEmit {
-    EventEmit { rooms, except_sender, event: Some(event.into()), data: Data::Json(Bytes::from("1")) }
+    let (event, data) = (Some(event.into()), Data::Json(Bytes::from("1")));
+    EventEmit { rooms, except_sender, volatile: false, event, data, recipients: Recipients::default() }
 }
 
 #[test]

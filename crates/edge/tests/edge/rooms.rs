@@ -3,7 +3,7 @@
 use crate::harness::{Seen, Server, Ws, meet, on_one_and_three};
 use serde_json::{Value, json};
 use std::time::Duration;
-use stentor_edge::Options;
+use stentor_edge::{Options, Rule, Template};
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Room};
 use stentor_ports::{FeedUpdate, PublicId, Publish};
 
@@ -45,6 +45,48 @@ fn resume(server: &Server, topic: &str, name: &str, epoch: &Value, offset: u64) 
     let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", topic: name, "epoch": epoch, "offset": offset}));
     ws
+}
+
+#[test]
+fn the_id_of_a_session_is_no_room_of_clients() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| {
+            may_publish(options);
+            let join = vec![Template::parse("{room}").unwrap()];
+            options.rooms.rules = vec![Rule { event: "join".into(), join, ..Rule::default() }];
+        });
+        let mut ann = server.ws("/ws");
+        let id = ann.next_json()["session"].as_str().unwrap().to_owned();
+        let mut ben = server.client();
+        assert!(server.plane().is_session_id(PublicId::parse(&id).unwrap()));
+        let other = "AAAAAAAAAAAAAAAAAAAA";
+        assert!(!server.plane().is_session_id(PublicId::parse(other).unwrap()));
+        let check = |client: &mut Ws, room: &str, code: Option<&str>| {
+            for request in [
+                json!({"type": "subscribe", "room": room}),
+                json!({"type": "event", "event": "join", "data": {"room": room}}),
+                json!({"type": "publish", "room": room, "data": 1}),
+            ] {
+                client.send_json(request.clone());
+                let seen = client.fence();
+                let mut answers = seen.iter().filter_map(|seen| match seen {
+                    Seen::Text(text) => serde_json::from_str::<Value>(text).ok(),
+                    _ => None,
+                });
+                let answer = answers.find(|answer| answer["type"] != "message").unwrap();
+                assert_eq!(answer["code"].as_str(), code, "{request}: {answer}");
+            }
+        };
+        for client in [&mut ann, &mut ben] {
+            check(client, &id, Some("not_allowed"));
+            check(client, &format!("/#{id}"), Some("not_allowed"));
+            check(client, other, None);
+        }
+        // The name of an ended session stays reserved.
+        drop(ann);
+        server.until_metric("sessions", |sessions| sessions == 1);
+        check(&mut ben, &id, Some("not_allowed"));
+    });
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub struct CoreContext {
     pub core: CoreId,
     /// The state of the node's drain.
     pub(crate) drain: DrainState,
+    /// The seed of the ids of this node's sessions.
     pub(crate) seed: [u64; 2],
     pub(crate) heartbeat_interval: Duration,
     pub(crate) message_bytes_max: usize,

@@ -6,9 +6,9 @@ use super::{
     take_at_once,
 };
 use crate::encode::Wire;
-use crate::ports::{ClientEvent, Denial, EventEmit, EventReply, network_of};
+use crate::ports::{ClientEvent, Denial, EventEmit, EventReply, SessionRooms, network_of};
 use std::sync::Arc;
-use stentor_hub::{Data, Disconnect, Emit, Room, SessionId};
+use stentor_hub::{Data, Disconnect, Room, SessionId};
 
 /// Acknowledges an event with its arguments: JSON texts joined by commas.
 type Acknowledge = Box<dyn FnOnce(&mut Context<'_>, &str)>;
@@ -52,13 +52,17 @@ impl Steps for CarryOut {
             acknowledge(ctx, &ack);
         }
         let namespace = ctx.namespace().unwrap_or("/").to_owned();
-        for EventEmit { rooms, except_sender, event, data } in emit {
+        for message in emit {
+            let mut how = message.how();
+            let EventEmit { rooms, except_sender, volatile, event, data, .. } = message;
             let Some(rooms) = rooms else {
-                ctx.emit_data(session, &namespace, event, data);
+                ctx.emit_data(session, &namespace, (event, data), volatile);
                 continue;
             };
             ctx.budget.count_published(data.len() + ENVELOPE_BYTES);
-            let how = if except_sender { ctx.except(session) } else { Emit::default() };
+            if except_sender {
+                how = how.except_session(ctx.core.core, session);
+            }
             ctx.outlet.emit(ctx.hub, ctx.core.now, &rooms, (event, data), how, &[]);
         }
         Ok(false)
@@ -96,6 +100,8 @@ impl Context<'_> {
         let identity = self.questions.identities.get(session).cloned();
         let source = self.hub.source(session).map(|(source, _)| source);
         let address = source.map(network_of);
+        let rooms_max = self.questions.events().map_or(0, |events| events.rooms_max());
+        let rooms = &SessionRooms::take(self.hub.rooms_of(session), rooms_max);
         self.questions.ask_application(self.core.now, self.scope.asker, |events, asking| {
             events.handle(&ClientEvent {
                 asking,
@@ -107,6 +113,7 @@ impl Context<'_> {
                 namespace: &namespace,
                 name,
                 arguments,
+                rooms,
                 wants_ack: ack.is_some(),
             })
         })?;
@@ -119,20 +126,23 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Sends a message to the session of this call, after the answers written so far.
+    /// Sends a message to the session of this call, after the answers written so far. A volatile message is dropped if the session
+    /// can't receive it at once.
     pub(super) fn emit_data(
         &mut self,
         session: SessionId,
         namespace: &str,
-        event: Option<Arc<str>>,
-        data: Data,
+        (event, data): (Option<Arc<str>>, Data),
+        volatile: bool,
     ) {
         let arguments = match &data {
             Data::Json(json) => Some((json, &[][..])),
             Data::Arguments { json, attachments } => Some((json, &attachments[..])),
             Data::Text(_) | Data::Binary(_) => None,
         };
-        if let (Wire::SocketIo(_), Some((json, attachments))) = (self.scope.encoding.wire(), arguments) {
+        if let (Wire::SocketIo(_), Some((json, attachments)), false) =
+            (self.scope.encoding.wire(), arguments, volatile)
+        {
             let json = std::str::from_utf8(json).unwrap_or_default();
             return self.emit(
                 session,
@@ -142,7 +152,7 @@ impl Context<'_> {
         }
         let Ok(room) = Room::all_members(namespace) else { return };
         self.budget.count_published(data.len() + ENVELOPE_BYTES);
-        self.hub.handle_send(self.core.now, &[session], &room, event, data, false);
+        self.hub.handle_send(self.core.now, &[session], &room, event, data, volatile);
         take_at_once(self.hub, session, self.out);
     }
 }

@@ -47,7 +47,7 @@ pub(crate) use identities::{is_same_principal, renews};
 pub use limited::Limited;
 pub(crate) use outlet::Outlet;
 pub(crate) use presence::{PresenceReply, error_reply, members_reply, write_notice};
-pub(crate) use questions::{Answer, Feeds, Questions, Tickets};
+pub(crate) use questions::{Answer, Feeds, QuestionLimits, Questions, Tickets};
 pub use questions::{Decided, Refused};
 
 use crate::ports::Denial;

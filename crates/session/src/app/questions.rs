@@ -33,6 +33,7 @@ pub(crate) use tickets::Tickets;
 use super::Identities;
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
+use crate::moved::SessionIds;
 use crate::ports::{
     Access, Asking, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question,
     SocketName,
@@ -46,7 +47,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
-use stentor_hub::{Key, Room, SessionId, SubscribeOptions};
+use stentor_hub::{Key, Room, SessionId, SubscribeOptions, Topic};
 use waiting::WaitingConnections;
 
 /// The denial if the engine didn't report in time whether it has stored a message.
@@ -54,6 +55,12 @@ pub(super) const OUTCOME_UNKNOWN: Denial = Denial {
     code: Cow::Borrowed("unavailable"),
     message: Cow::Borrowed("it isn't known whether this was published; try again later"),
     retry: true,
+};
+/// The denial of an action on a room with the id of a session as its name.
+const SESSION_ID: Denial = Denial {
+    code: Cow::Borrowed("not_allowed"),
+    message: Cow::Borrowed("a session's id isn't a room of clients"),
+    retry: false,
 };
 /// Approximate size of an open question, in bytes.
 const QUESTION_BYTES: usize = 512;
@@ -108,6 +115,15 @@ struct Deferred {
     authorizer: Option<Arc<dyn Authorizer>>,
 }
 
+/// The limits of questions.
+#[derive(Clone, Copy)]
+pub(crate) struct QuestionLimits {
+    /// `limits.decisions_max`.
+    pub(crate) open_max: usize,
+    /// `limits.decision_timeout`.
+    pub(crate) timeout: Duration,
+}
+
 /// The questions of one core.
 pub(crate) struct Questions {
     /// Decides about the actions of clients without identities. `None` if all actions are allowed.
@@ -127,8 +143,9 @@ pub(crate) struct Questions {
     reviews: Reviews,
     shares: Shares,
     preparations: Preparations,
-    open_max: usize,
-    timeout: Duration,
+    /// Recognizes the ids of sessions.
+    ids: SessionIds,
+    limits: QuestionLimits,
     /// Number of questions that weren't answered in time, or were refused because too many were open.
     pub unanswered: u64,
     charge: Charge,
@@ -140,8 +157,8 @@ impl Questions {
         events: Option<Arc<dyn EventSink>>,
         identities: Identities,
         tickets: Tickets,
-        open_max: usize,
-        timeout: Duration,
+        ids: SessionIds,
+        limits: QuestionLimits,
         ledger: Arc<Ledger>,
     ) -> Self {
         Self {
@@ -156,16 +173,16 @@ impl Questions {
             reviews: Reviews::default(),
             shares: Shares::default(),
             preparations: Preparations::default(),
-            open_max,
-            timeout,
+            ids,
+            limits,
             unanswered: 0,
             charge: Charge::new(ledger, Class::Decisions),
         }
     }
 
     /// Changes the limits of further questions.
-    pub(crate) fn set_limits(&mut self, open_max: usize, timeout: Duration) {
-        (self.open_max, self.timeout) = (open_max, timeout);
+    pub(crate) fn set_limits(&mut self, limits: QuestionLimits) {
+        self.limits = limits;
     }
 
     /// Decides whether a session's client may perform an action. All permissions of clients are decided here, or in
@@ -184,6 +201,9 @@ impl Questions {
         if let Some(decided) = decided.filter(|decided| decided.is_current) {
             return self.accept(session, access, decided.answer).map_err(Refused::Denied);
         }
+        if self.concerns_session(access) {
+            return Err(Refused::Denied(SESSION_ID));
+        }
         if !self.is_on || self.identities.is_allowed(session, access) {
             return Ok(());
         }
@@ -193,6 +213,20 @@ impl Questions {
             self.identities.allow(session, access);
         }
         Ok(())
+    }
+
+    /// Whether an action of a client concerns a room with the id of a session as its name. Only backends may address sessions.
+    fn concerns_session(&self, access: Access<'_>) -> bool {
+        match access {
+            Access::Subscribe(Topic::Room(room) | Topic::Presence(room))
+            | Access::Presence(Topic::Room(room) | Topic::Presence(room))
+            | Access::History(Topic::Room(room) | Topic::Presence(room))
+            | Access::Publish(room) => self.ids.names_session(room.name()),
+            Access::Subscribe(Topic::Feed(_))
+            | Access::Presence(Topic::Feed(_))
+            | Access::History(Topic::Feed(_))
+            | Access::Connect { .. } => false,
+        }
     }
 
     /// Decides whether a client may connect to a namespace. `decided` is the decision for which the connection waited, if any.
@@ -267,7 +301,7 @@ impl Questions {
     }
 
     fn has_room(&self) -> bool {
-        self.open() < self.open_max
+        self.open() < self.limits.open_max
     }
 
     /// The port to the application behind the server.
@@ -324,7 +358,7 @@ impl Questions {
         number: u64,
         authorizer: Option<Arc<dyn Authorizer>>,
     ) {
-        self.deadlines.push_back((now + self.timeout, number));
+        self.deadlines.push_back((now + self.limits.timeout, number));
         self.add(conn, asked, number, authorizer);
     }
 

@@ -87,7 +87,7 @@ impl Rule {
         Box::new(move |ctx, session, result| {
             if result.is_ok() {
                 let namespace = ctx.namespace().unwrap_or("/").to_owned();
-                ctx.emit_data(session, &namespace, Some(name), data);
+                ctx.emit_data(session, &namespace, (Some(name), data), false);
             }
             answer(ctx, session, result);
         })

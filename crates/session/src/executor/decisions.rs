@@ -6,7 +6,7 @@ use crate::ports::{Denial, EventEmit, EventReply, Identity};
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_frame::ConnId;
-use stentor_hub::{Emit, Room};
+use stentor_hub::Room;
 
 impl Executor {
     /// Handles the decision about a client's action. No effect if the question isn't open.
@@ -34,11 +34,13 @@ impl Executor {
 
     /// Sends the messages to rooms of a reply to an event whose client has disconnected.
     pub(crate) fn emit_reply(&mut self, reply: EventReply) {
-        for EventEmit { rooms, event, data, .. } in reply.emit {
+        for message in reply.emit.into_iter().filter(|message| message.rooms.is_some()) {
+            let how = message.how();
+            let EventEmit { rooms, event, data, .. } = message;
             let Some(rooms) = rooms else { continue };
             self.budget.count_published(data.len() + ENVELOPE_BYTES);
             let (hub, now) = (&mut self.hub, self.context.now);
-            self.outlet.emit(hub, now, &rooms, (event, data), Emit::default(), &[]);
+            self.outlet.emit(hub, now, &rooms, (event, data), how, &[]);
         }
     }
 

@@ -5,10 +5,10 @@ use crate::app::{Decided, Effect, Refused, ToSession, asking, is_same_principal}
 use crate::executor::holds::key_of;
 use crate::http_date::HttpDate;
 use crate::limits::LimitReached;
-use crate::ports::{Credentials, Denial, Identity, MovingSubscription, Principal};
+use crate::ports::{Credentials, Denial, EventEmit, Identity, MovingSubscription, Principal};
 use std::sync::Arc;
 use stentor_frame::ConnId;
-use stentor_hub::{Notice, Policy, SessionId, Topic};
+use stentor_hub::{Notice, Policy, Room, SessionId, Topic};
 
 impl Executor {
     /// The Unix time of this turn, in milliseconds.
@@ -135,7 +135,7 @@ impl Executor {
         self.reauthorize(session);
     }
 
-    /// Makes a new session a member of the rooms that its identity names.
+    /// Makes a new session a member of the rooms that its identity names, and sends the identity's messages.
     pub(crate) fn join_rooms(&mut self, session: SessionId, namespace: &str) {
         let Some(identity) = self.questions.identities.get(session).cloned() else { return };
         for room in identity.join.iter().filter(|room| room.namespace() == namespace) {
@@ -145,6 +145,26 @@ impl Executor {
             }
             // If a limit is reached, the session doesn't join the remaining rooms.
             let _ = self.hub.handle_subscribe(session, &Topic::Room(room.clone()), Policy::Queue, None);
+        }
+        let messages = identity.emit.iter().flat_map(|first| first.take(namespace));
+        messages.for_each(|message| self.send_first(session, namespace, message));
+    }
+
+    /// Sends a message of a hook that has admitted the client of a new session.
+    fn send_first(&mut self, session: SessionId, namespace: &str, message: EventEmit) {
+        let how = message.how();
+        let EventEmit { rooms, except_sender, volatile, event, data, .. } = message;
+        match rooms {
+            Some(rooms) => {
+                let core = self.context.core;
+                let how = if except_sender { how.except_session(core, session) } else { how };
+                self.emit(&rooms, event, data, how, &[]);
+            }
+            None => {
+                if let Ok(room) = Room::all_members(namespace) {
+                    self.send(&[session], &room, event, data, volatile);
+                }
+            }
         }
     }
 

@@ -26,7 +26,8 @@ pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::app::{
     AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, Decided, Effects, HandlerScope,
-    Identities, NotSubscribed, Outlet, Questions, Refused, Tickets, asking, public_id, take_at_once,
+    Identities, NotSubscribed, Outlet, QuestionLimits, Questions, Refused, Tickets, asking, public_id,
+    take_at_once,
 };
 use crate::budget::Budget;
 use crate::drain::DrainState;
@@ -105,6 +106,10 @@ pub struct Executor {
     notices: Option<Box<Notices>>,
 }
 
+fn question_limits(options: &Options) -> QuestionLimits {
+    QuestionLimits { open_max: options.limits.decisions_max, timeout: options.limits.decision_timeout }
+}
+
 impl Executor {
     /// Makes the executor of core number `core`.
     pub fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps, system: System) -> Self {
@@ -131,7 +136,7 @@ impl Executor {
             sids: Sids::new(system),
             core,
             drain: DrainState::default(),
-            seed: shared.seed,
+            seed: shared.ids.seed,
             heartbeat_interval: options.heartbeat.interval,
             message_bytes_max: options.limits.message_bytes_max,
             json_depth_max: options.limits.json_depth_max,
@@ -147,15 +152,15 @@ impl Executor {
             apps,
             acks: Acks::default(),
             effects: Effects::default(),
-            recovery: RecoverableSockets::new(core, shared.moved.clone(), shared.ledger.clone()),
+            recovery: RecoverableSockets::new(core, shared.ids.moved.clone(), shared.ledger.clone()),
             holds: SessionHolds::new(&shared.limits),
             questions: Questions::new(
                 options.authorizer.clone(),
                 options.events.clone(),
                 Identities::new(options.authenticator.clone(), shared.seed, shared.ledger.clone()),
                 Tickets::new(core, shared.clone()),
-                options.limits.decisions_max,
-                options.limits.decision_timeout,
+                shared.ids.clone(),
+                question_limits(options),
                 shared.ledger.clone(),
             ),
             link: options
@@ -166,7 +171,7 @@ impl Executor {
                 options.broker.clone(),
                 shared.clone(),
                 shared.ledger.clone(),
-                shared.seed,
+                shared.ids.seed,
                 shared.limits.published.clone(),
             ),
             budget: Budget::new(options.limits.turn_bytes_max, options.limits.send_buffer_bytes_max),
@@ -185,7 +190,7 @@ impl Executor {
         self.context.json_depth_max = limits.json_depth_max;
         self.context.keys.clone_from(&options.keys);
         self.budget.set_limits(limits.turn_bytes_max, limits.send_buffer_bytes_max);
-        self.questions.set_limits(limits.decisions_max, limits.decision_timeout);
+        self.questions.set_limits(question_limits(options));
         self.hub.set_limits(self.shared.hub_options(self.context.core, options));
         if self.options().session_limits != options.session_limits
             && let Some(rates) = &self.context.rates

@@ -5,7 +5,7 @@
 
 use super::Executor;
 use crate::ports::network_of;
-use crate::ports::{Notice, NoticeSink, PublicId};
+use crate::ports::{Notice, NoticeSink, PublicId, SessionRooms};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{Attendance, SessionId, Topic};
@@ -41,7 +41,13 @@ impl Executor {
         notices.opened.retain(|opened| *opened != session);
         if let Some((id, namespace)) = notices.known.remove(&session) {
             let identity = self.questions.identities.get(session).map(|identity| &**identity);
-            notices.sink.notify(&Notice::Disconnected { session: id, namespace: &namespace, identity });
+            let rooms = &SessionRooms::take(self.hub.rooms_of(session), notices.sink.rooms_max());
+            notices.sink.notify(&Notice::Disconnected {
+                session: id,
+                namespace: &namespace,
+                identity,
+                rooms,
+            });
         }
     }
 

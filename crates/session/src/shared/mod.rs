@@ -15,7 +15,7 @@ use draining::NodeDrain;
 
 use crate::ledger::{Charge, Class, Ledger, Pressure};
 use crate::metrics::CoreMetrics;
-use crate::moved::MovedSockets;
+use crate::moved::SessionIds;
 use crate::options::Options;
 use crate::ports::{Busy, ControlPlane, REQUESTERS_MAX};
 use crate::refusal_log::RefusalLog;
@@ -215,7 +215,7 @@ pub struct Shared {
     pub ledger: Arc<Ledger>,
     /// The cores, by their numbers.
     pub each: Vec<SharedCore>,
-    pub(crate) moved: Arc<MovedSockets>,
+    pub(crate) ids: SessionIds,
     /// Counts and limits of addresses and users.
     pub limits: SharedLimits,
     /// The control plane.
@@ -257,7 +257,7 @@ impl Shared {
             cores,
             seed,
             each: (0..cores).map(|_| core()).collect(),
-            moved: Arc::default(),
+            ids: SessionIds::new(seed, options.broker.clone()),
             limits: SharedLimits::new(&options, seed, &ledger),
             control,
             expiries: Box::new(expiries),

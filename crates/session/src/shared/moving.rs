@@ -30,13 +30,13 @@ impl Barrier {
 impl Shared {
     /// The session that a public id names, and its core.
     pub(crate) fn session_of(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
-        self.moved.find(id).or_else(|| id.decode(self.seed))
+        self.ids.find(id)
     }
 
     /// The core that may have the socket with this `pid`. `None` if the socket can't be on this node.
     pub(crate) fn core_of_socket(&self, pid: Sid) -> Option<CoreId> {
         let is_ours = self.initial.options.node_tag.is_none_or(|tag| tag == pid.node());
-        self.moved.core_of(pid).or_else(|| is_ours.then(|| pid.core(self.cores)))
+        self.ids.moved.core_of(pid).or_else(|| is_ours.then(|| pid.core(self.cores)))
     }
 
     /// Makes a barrier that calls `then` when all cores have passed.

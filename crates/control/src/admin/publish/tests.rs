@@ -4,7 +4,7 @@ use super::*;
 
 fn parse(text: &str) -> Result<Option<Publish>, String> {
     let parsed = Parser::default().parse(text.as_bytes()).map_err(|refusal| refusal.message)?;
-    Ok(parsed.map(|(message, _)| message))
+    Ok(parsed.map(|parsed| parsed.message))
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn mistakes_are_explained() {
 #[test]
 fn the_last_room_is_shared_only_if_it_is_the_same() {
     let mut parser = Parser::default();
-    let mut room = |text: &str| parser.parse(text.as_bytes()).unwrap().unwrap().0.room;
+    let mut room = |text: &str| parser.parse(text.as_bytes()).unwrap().unwrap().message.room;
     let first = room(r#"{"room":"a","data":1}"#);
     assert_eq!(room(r#"{"room":"a","data":2}"#), first);
     assert_ne!(room(r#"{"room":"a","namespace":"/n","data":2}"#), first);

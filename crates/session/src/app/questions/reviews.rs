@@ -99,7 +99,7 @@ impl Questions {
                 self.charge.add(QUESTION_BYTES);
                 self.reviews.open.insert(number, (session, topic.clone(), authorizer));
                 self.reviews.by_session.insert((session.to_bits(), number));
-                self.deadlines.push_back((now + self.timeout, number));
+                self.deadlines.push_back((now + self.limits.timeout, number));
             }
             Decision::Pending => {
                 self.unanswered += 1;

@@ -157,7 +157,7 @@ impl Exchange<'_> {
         let half = |half: u8| {
             let key = self.key.as_ref().map(Key::as_str);
             let mut hasher = DefaultHasher::new();
-            (cx.ex.context.seed, half, self.service, key, session).hash(&mut hasher);
+            (cx.ex.shared.seed, half, self.service, key, session).hash(&mut hasher);
             hasher.finish()
         };
         Sid::digest([half(0), half(1)])

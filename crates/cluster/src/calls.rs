@@ -1,0 +1,129 @@
+//! Events that clients of all nodes acknowledge ([`Command::Call`](stentor_ports::Command::Call)).
+//!
+//! ```text
+//!  this node ── Task::Call ──► each other node ── event ──► its clients
+//!      ▲                            │
+//!      └──── Acknowledged ◄─────────┘  one frame per 20 ms or 64 KiB
+//! ```
+//!
+//! Lost frames aren't repeated: their acknowledgements are missing in the result.
+
+use crate::frame::Frame;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use stentor_hub::Data;
+use stentor_ports::{Acknowledged, Charge, Class, Ledger};
+use tokio::runtime::Handle;
+
+/// Maximum number of calls that wait for acknowledgements of other nodes.
+const CALLS_MAX: usize = 1_024;
+/// Time for which a node collects acknowledgements.
+const BATCH_DELAY: Duration = Duration::from_millis(20);
+/// Size of acknowledgements that are sent at once.
+const BATCH_BYTES_MAX: usize = 64 << 10;
+/// Time after the end of a call for which its acknowledgements are still passed on.
+const GRACE: Duration = Duration::from_secs(3);
+/// Size of an acknowledgement besides its text.
+const ACKNOWLEDGEMENT_BYTES: usize = 64;
+
+/// Calls of this node that wait for acknowledgements of other nodes.
+#[derive(Default)]
+pub(crate) struct Calls(HashMap<u64, (Instant, Acknowledged)>);
+
+impl Calls {
+    /// Begins a call. Returns its id, or `None` if too many calls wait.
+    pub(crate) fn begin(&mut self, now: Instant, timeout: Duration, answered: Acknowledged) -> Option<u64> {
+        self.expire(now);
+        (self.0.len() < CALLS_MAX).then_some(())?;
+        let id = fastrand::u64(..);
+        self.0.insert(id, (now + timeout + GRACE, answered));
+        Some(id)
+    }
+
+    /// Removes the calls whose time is over.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.0.retain(|_, (until, _)| now < *until);
+    }
+
+    /// The receiver of a call's acknowledgements.
+    pub(crate) fn receiver(&self, id: u64) -> Option<Acknowledged> {
+        self.0.get(&id).map(|(_, answered)| answered.clone())
+    }
+}
+
+/// Collects the acknowledgements of this node's clients for another node.
+struct Batch<S> {
+    /// Sends a frame to the other node.
+    send: S,
+    call: u64,
+    waiting: Mutex<(Vec<Bytes>, Charge)>,
+}
+
+impl<S: Fn(&Frame)> Batch<S> {
+    fn flush(&self) {
+        let texts = {
+            let (texts, charge) = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            charge.set(0);
+            std::mem::take(texts)
+        };
+        if !texts.is_empty() {
+            (self.send)(&Frame::Acknowledged { call: self.call, texts });
+        }
+    }
+
+    /// Adds an acknowledgement. Returns `true` for the first one of a batch, and `None` if the batch is full.
+    fn add(&self, text: Bytes) -> Option<bool> {
+        let (texts, charge) = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        charge.add(text.len() + ACKNOWLEDGEMENT_BYTES);
+        texts.push(text);
+        (charge.bytes() < BATCH_BYTES_MAX).then_some(texts.len() == 1)
+    }
+}
+
+/// Returns the receiver of the acknowledgements of this node's clients for a call of another node. `send` sends that node a frame.
+/// Must be called within the cluster's runtime.
+pub(crate) fn receiver_for(
+    send: impl Fn(&Frame) + Send + Sync + 'static,
+    call: u64,
+    ledger: &Arc<Ledger>,
+) -> Acknowledged {
+    let waiting = Mutex::new((Vec::new(), Charge::new(ledger.clone(), Class::Cluster)));
+    let batch = Arc::new(Batch { send, call, waiting });
+    let runtime = Handle::current();
+    Arc::new(move |data| {
+        let Data::Arguments { json, .. } = data else { return };
+        match batch.add(json) {
+            Some(true) => {
+                let batch = batch.clone();
+                runtime.spawn(async move {
+                    tokio::time::sleep(BATCH_DELAY).await;
+                    batch.flush();
+                });
+            }
+            Some(false) => {}
+            None => batch.flush(),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_ends_after_its_timeout_and_calls_are_bounded() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut calls = Calls::default();
+        let answered: Acknowledged = Arc::new(|_| {});
+        let ids: Vec<_> = (0..CALLS_MAX).filter_map(|_| calls.begin(now, second, answered.clone())).collect();
+        assert_eq!(ids.len(), CALLS_MAX);
+        assert!(calls.receiver(ids[0]).is_some());
+        assert_eq!(calls.begin(now + second, second, answered.clone()), None);
+        let later = now + second + GRACE;
+        assert!(calls.begin(later, second, answered).is_some());
+        assert!(calls.receiver(ids[0]).is_none());
+    }
+}
