@@ -363,7 +363,10 @@ fn a_worker_that_never_leaves_is_replaced() {
     rig.worker_writes(&[bye("handover")]);
     let begun = rig.now;
     let mut last = Vec::new();
-    while !rig.link.is_ended() && rig.now - begun < Duration::from_secs(60) {
+    for _ in 0..20 {
+        if rig.link.is_ended() {
+            break;
+        }
         let at = rig.link.poll_timeout().unwrap();
         rig.advance(at - rig.now);
         last = rig.transmitted();
