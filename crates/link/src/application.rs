@@ -191,6 +191,17 @@ impl Application {
         Some((owner.link, owner.handle))
     }
 
+    /// `true` if a worker is notified of a session's end. `false`: it has none, or its worker's connection is broken.
+    pub fn has_worker(&self, id: SessionId) -> bool {
+        let link = self.known_by(id).and_then(|(link, _)| self.link(link));
+        link.is_some_and(|link| !link.is_lost())
+    }
+
+    /// The messages of a session that wait for its worker.
+    pub fn queued(&self, id: SessionId) -> impl Iterator<Item = &Messages> {
+        self.sessions.get(&id).into_iter().flat_map(|session| &session.queue)
+    }
+
     /// The encoding of packets of the last worker.
     pub fn parser(&self) -> Parser {
         self.settings.as_ref().map_or(Parser::Json, |(_, parser)| *parser)

@@ -206,6 +206,11 @@ pub enum LinkCloseReason {
 }
 
 impl LinkCloseReason {
+    /// `true` if the client may return and recover its sockets.
+    pub fn is_recoverable(self) -> bool {
+        self != Self::ParseError
+    }
+
     /// The reason as Engine.IO names it.
     pub fn name(self) -> &'static str {
         match self {
@@ -257,8 +262,8 @@ pub enum LinkReport {
     Closed {
         /// The reason.
         reason: LinkCloseReason,
-        /// Details of an error, for people.
-        description: Option<Box<str>>,
+        /// The session's sockets.
+        sockets: Vec<LinkSocket>,
     },
     /// The messages of the oldest [`LinkEntry::Send`] that wanted a receipt and had none have been written to the client.
     Receipt,

@@ -62,6 +62,11 @@ fn session_of(id: SessionId) -> LinkSession {
     LinkSession::from_bits(id.0)
 }
 
+/// Whether a client's packet leaves a namespace. It has no attachments.
+fn is_disconnect(unit: &Messages) -> bool {
+    matches!(unit.first(), Some(Message::Text(packet)) if packet.first() == Some(&b'1'))
+}
+
 fn to_cores(messages: Messages) -> LinkMessages {
     let each = |message| match message {
         Message::Text(data) => LinkMessage::Text(data),
@@ -168,6 +173,7 @@ impl Applications {
         let result = self.read_options(app, &mut hello).and_then(|options| {
             let link = self.applications[app].handle_hello(hello, now)?;
             if is_known != Some(link) {
+                self.recoveries[app].ttl = self.recovery_ttl(app, link);
                 self.engines.set(LinkApp(app as u16), options);
             }
             Ok(link)
@@ -289,10 +295,12 @@ impl Applications {
                 self.sessions.upgrade(session, transport);
                 application.handle_upgrade(id, transport.into(), now);
             }
-            LinkReport::Closed { reason, description } => {
-                let description = description
-                    .and_then(|text| Json::new(serde_json::json!({ "message": text }).to_string()));
-                application.handle_closed(id, reason.name().into(), description, now);
+            LinkReport::Closed { reason, sockets } => {
+                let is_kept = reason.is_recoverable() && !application.has_worker(id);
+                if is_kept && !application.queued(id).any(is_disconnect) {
+                    self.keep(app, session, sockets, now);
+                }
+                self.applications[app].handle_closed(id, reason.name().into(), None, now);
                 self.sessions.close(session);
                 self.recoveries[app].release_all(session);
             }
@@ -305,6 +313,17 @@ impl Applications {
                     let resumed = known.resumed(&description);
                     application.handle_description(id, Handle(description.request), resumed, now);
                 }
+            }
+        }
+    }
+
+    /// Keeps the sockets of a session that ends without a worker for its client's return, as PERSIST would.
+    fn keep(&mut self, app: usize, session: LinkSession, sockets: Vec<LinkSocket>, now: Instant) {
+        let (Some(known), Some(ttl)) = (self.sessions.get(session), self.recoveries[app].ttl) else { return };
+        for LinkSocket { namespace, id, rooms } in sockets {
+            if let Some((pid, data)) = known.kept(&namespace) {
+                let socket = Persisted { id, rooms, data };
+                self.recoveries[app].persist((namespace, pid), socket, (now, ttl));
             }
         }
     }

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use stentor_ports::{
-    Busy, Charge, Class, Ledger, LinkNodeSink, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink,
+    Busy, Charge, Class, Ledger, LinkDescription, LinkNodeSink, LinkRefused, LinkReport, LinkSelected,
+    LinkSession, LinkSink,
 };
 
 /// Above this number of bytes, the inbox refuses requests and messages of clients.
@@ -133,8 +134,9 @@ fn bytes_of(call: &Call) -> usize {
                 messages.iter().map(|message| size_of_val(message) + message.data().len()).sum()
             }
             Call::Report(_, LinkReport::Opened(_, handshake)) => handshake_bytes(handshake),
-            Call::Report(_, LinkReport::Described(description)) => {
-                let rooms = description.sockets.iter().flat_map(|socket| &socket.rooms);
+            Call::Report(_, LinkReport::Described(LinkDescription { sockets, .. }))
+            | Call::Report(_, LinkReport::Closed { sockets, .. }) => {
+                let rooms = sockets.iter().flat_map(|socket| &socket.rooms);
                 rooms.map(|room| size_of_val(room) + room.len()).sum()
             }
             Call::Report(..) => 0,

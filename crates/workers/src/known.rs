@@ -206,6 +206,12 @@ impl Known {
         json(text(&sockets))
     }
 
+    /// The private id and the last data of a socket.
+    pub(crate) fn kept(&self, namespace: &str) -> Option<(Box<str>, Json)> {
+        let socket = self.sockets.iter().find(|socket| *socket.namespace == *namespace)?;
+        Some((socket.pid.clone(), socket.data.clone().or_else(|| Json::new("{}"))?))
+    }
+
     /// The namespaces of the session's sockets.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.sockets.iter().map(|socket| &*socket.namespace)

@@ -10,6 +10,8 @@
 //! The cores receive broadcasts and sockets from one queue, so a socket that is added after the messages that it missed receives each
 //! later message once. Missed messages are those of the log after the offset that the client shows, for the rooms of PERSIST, up to ADD.
 //!
+//! If no worker can write PERSIST when a session ends, because its worker has crashed, the sockets are kept as the cores and STATE have them.
+//!
 //! A client isn't recovered if its offset isn't in the log any more, or if it missed too much for its queue.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -110,6 +112,8 @@ pub(crate) struct Evicted;
 /// The recovery of an application.
 pub(crate) struct Recovery {
     options: RecoveryOptions,
+    /// How long the last worker's application can recover a socket. `None`: it recovers none.
+    pub(crate) ttl: Option<Duration>,
     log: VecDeque<Logged>,
     /// Number of the first broadcast in the log.
     first: u64,
@@ -156,6 +160,7 @@ impl Recovery {
     pub(crate) fn new(options: RecoveryOptions) -> Self {
         Self {
             options,
+            ttl: None,
             log: VecDeque::new(),
             first: 0,
             offsets: HashMap::new(),

@@ -218,7 +218,7 @@ fn messages_pass_in_both_directions() {
             drop(io);
             if way != Way::Polling {
                 let reason = LinkCloseReason::TransportClose;
-                stage.expect(session, LinkReport::Closed { reason, description: None });
+                stage.expect(session, LinkReport::Closed { reason, sockets: Vec::new() });
                 stage.entries([send(session, &["2[\"late\"]"])]);
                 stage.server.check_empty();
                 stage.server.until_metric("memory_bytes{link}", |bytes| bytes == 0);
@@ -262,7 +262,10 @@ fn attachments_that_never_come_end_the_session() {
         let (mut late, session) = stage.open(Version::V4, way);
         late.send(PACKET);
         late.send_binary(b"x");
-        stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::ForcedClose, description: None });
+        stage.expect(
+            session,
+            LinkReport::Closed { reason: LinkCloseReason::ForcedClose, sockets: Vec::new() },
+        );
         assert_eq!(stage.server.disconnects("message_timeout"), 1, "{way:?}");
         stage.entries([LinkEntry::Continue(waiting)]);
         paused.end_send();
@@ -373,7 +376,8 @@ fn a_client_that_leaves_before_the_answer_is_reported() {
     http.send(request("GET", "/app/?EIO=4&transport=polling", ""));
     let (session, _) = stage.opened();
     drop(http);
-    stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::TransportClose, description: None });
+    stage
+        .expect(session, LinkReport::Closed { reason: LinkCloseReason::TransportClose, sockets: Vec::new() });
     stage.entries([LinkEntry::Accept(session, Box::default())]);
     stage.server.check_empty();
 }
@@ -503,7 +507,8 @@ fn a_closed_session_receives_what_was_sent_before() {
         io.expect("42[\"all\"]");
         io.expect("42[\"last\"]");
         io.expect_end();
-        stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::ForcedClose, description: None });
+        let sockets = vec![LinkSocket { namespace: "/".into(), id: "x".into(), rooms: names(&["x"]) }];
+        stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::ForcedClose, sockets });
         drop(io);
         stage.server.until_metric("memory_bytes{link}", |bytes| bytes == 0);
     }
@@ -670,7 +675,7 @@ fn a_client_without_heartbeat_is_reported() {
     let stage = Stage::with(1, |options| options.heartbeat.interval = Duration::from_secs(25));
     let (mut io, session) = stage.open(Version::V4, Way::Socket);
     io.ignore_pings();
-    stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
+    stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, sockets: Vec::new() });
 }
 
 /// The messages that wait for its worker count for the client.
@@ -695,7 +700,7 @@ fn a_client_whose_messages_wait_is_closed_while_memory_is_short() {
     few.0.store(1_000, Ordering::Relaxed);
     many.0.store(BUDGET, Ordering::Relaxed);
     let waiting = Charge::of(ledger, Class::Link, BUDGET + 1);
-    stage.expect(greedy, LinkReport::Closed { reason: LinkCloseReason::ForcedClose, description: None });
+    stage.expect(greedy, LinkReport::Closed { reason: LinkCloseReason::ForcedClose, sockets: Vec::new() });
     drop(waiting);
     stage.entries([LinkEntry::Describe { session: modest, request: 1 }]);
     assert!(matches!(stage.report(modest), LinkReport::Described(_)));
@@ -714,7 +719,7 @@ fn a_session_whose_post_was_cut_still_needs_heartbeats() {
     cut.reset();
     stage.server.until_metric("connections", |open| open == connections - 1);
     stage.entries([LinkEntry::Handled(session)]);
-    stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
+    stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, sockets: Vec::new() });
 }
 
 #[test]

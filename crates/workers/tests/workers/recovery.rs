@@ -119,6 +119,41 @@ async fn another_worker_recovers_the_sockets_of_a_crashed_one() {
     assert!(session.as_str().contains(r#""pid":"pid","rooms":[],"data":{"name":"Ann"}"#), "{session:?}");
 }
 
+/// The worker has crashed, so that it can't write PERSIST.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_while_it_has_no_worker_is_recovered() {
+    let data = r#"{"name":"Ann"}"#;
+    let found = format!(r#"{{"sid":"id","rooms":["id","r"],"data":{data}}}"#);
+    for (sent, is_connected, expect) in [
+        (None, false, &*found),
+        (Some("2[\"a\"]"), false, &*found),
+        // The connection of the worker is broken, but it isn't lost yet.
+        (None, true, &*found),
+        // The client has left on purpose.
+        (Some("1"), false, "null"),
+    ] {
+        let rig = Rig::new();
+        let (mut a, _) = rig.start_with("a", RECOVERY).await;
+        let rooms = names(&["id", "r"]);
+        rig.open(1);
+        let handle = opened(&mut a).await;
+        let state = WorkerEntry::State { handle, namespace: ROOT, data: json(data) };
+        let seen = broadcast("seen", Vec::new(), Vec::new());
+        a.write_handled(&[declare(), add(handle, "id", "pid", &rooms), state, seen]).await;
+        drop(a);
+        tokio::time::sleep(Duration::from_millis(if is_connected { 100 } else { 300 })).await;
+        if let Some(packet) = sent {
+            rig.say(1, packet);
+        }
+        rig.close_with(1, vec![LinkSocket { namespace: "/".into(), id: "id".into(), rooms }]);
+        let (mut b, _) = rig.start_with("b", RECOVERY).await;
+        rig.open(2);
+        let handle = opened(&mut b).await;
+        b.write_handled(&[declare(), restore(handle, "pid", "seen")]).await;
+        assert_eq!(restored(&mut b).await, expect, "{sent:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_socket_is_kept_for_as_long_as_the_application_wants() {
     for (fields, wait, is_recovered) in [

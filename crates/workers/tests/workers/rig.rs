@@ -150,8 +150,13 @@ impl Rig {
     }
 
     pub(crate) fn close(&self, session: u64) {
+        self.close_with(session, Vec::new());
+    }
+
+    /// A client with these sockets loses its connection.
+    pub(crate) fn close_with(&self, session: u64, sockets: Vec<LinkSocket>) {
         let reason = LinkCloseReason::TransportClose;
-        self.report(session, LinkReport::Closed { reason, description: None });
+        self.report(session, LinkReport::Closed { reason, sockets });
     }
 
     /// A worker that has sent a request, without HELLO.

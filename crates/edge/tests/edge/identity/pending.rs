@@ -145,7 +145,7 @@ fn a_client_is_checked_again_when_its_worker_accepts_it() {
         assert!(answer.text().contains(why), "{}", answer.text());
         if status != 200 {
             let reason = LinkCloseReason::ForcedClose;
-            let closed = LinkCall::Report(session, LinkReport::Closed { reason, description: None });
+            let closed = LinkCall::Report(session, LinkReport::Closed { reason, sockets: Vec::new() });
             until("the end", || link.take().contains(&closed));
         }
     }

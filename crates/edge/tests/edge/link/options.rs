@@ -113,7 +113,10 @@ fn heartbeats_have_the_times_of_the_application() {
         let begun = now();
         let (mut io, session) = stage.open(Version::V4, way);
         io.ignore_pings();
-        stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::PingTimeout, description: None });
+        stage.expect(
+            session,
+            LinkReport::Closed { reason: LinkCloseReason::PingTimeout, sockets: Vec::new() },
+        );
         let passed = now() - begun;
         assert!(passed >= interval + timeout && passed < 2 * (interval + timeout), "{way:?}: {passed:?}");
     }
@@ -134,7 +137,8 @@ fn messages_have_the_maximum_size_of_the_application() {
         io.begin_send(&[&format!("4{}", &large[..100])]);
         stage.expect(session, LinkReport::Messages(unit(&[&large[..100]])));
         io.begin_send(&[&format!("4{large}")]);
-        stage.expect(session, LinkReport::Closed { reason: LinkCloseReason::ParseError, description: None });
+        stage
+            .expect(session, LinkReport::Closed { reason: LinkCloseReason::ParseError, sockets: Vec::new() });
     }
 }
 

@@ -81,11 +81,14 @@ impl Members {
         self.forget(app, client, &socket);
     }
 
-    /// Removes all sockets of a client.
-    pub(crate) fn remove_all(&mut self, app: LinkApp, client: ClientId) {
-        for socket in self.sockets.remove(&client).unwrap_or_default() {
+    /// Removes all sockets of a client, and returns them.
+    pub(crate) fn take_all(&mut self, app: LinkApp, client: ClientId) -> Vec<LinkSocket> {
+        let sockets = self.sockets.remove(&client).unwrap_or_default();
+        let take = |socket: Socket| {
             self.forget(app, client, &socket);
-        }
+            socket.describe()
+        };
+        sockets.into_iter().map(take).collect()
     }
 
     fn forget(&mut self, app: LinkApp, client: ClientId, socket: &Socket) {

@@ -263,7 +263,7 @@ impl Client {
         // The worker may have taken long.
         if let Err(denial) = ex.check_again(source, identity.as_deref()) {
             link.answer = Answer::Denied(denial);
-            link.report_end(ex, LinkCloseReason::ForcedClose);
+            link.report_end(ex, LinkCloseReason::ForcedClose, Vec::new());
             return ex.push(Effect::Connection(conn, ToConnection::Admit(Connect::Accept)));
         }
         link.owner = owner;

@@ -29,7 +29,7 @@ use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::ports::{
     Denial, EngineOptions, Identity, LinkAcceptance, LinkApp, LinkCloseReason, LinkHeaders, LinkMessages,
-    LinkQueued, LinkRefusal, LinkReport, LinkSession, content_bytes,
+    LinkQueued, LinkRefusal, LinkReport, LinkSession, LinkSocket, content_bytes,
 };
 use std::sync::Arc;
 use stentor_wire::engineio::Data;
@@ -309,16 +309,14 @@ impl Link {
         if let Some(session) = self.hub_session.take() {
             ex.close_session(session);
         }
-        if let Some(link) = &mut ex.link {
-            link.members.remove_all(self.app, client);
-        }
-        self.report_end(ex, reason_of(end));
+        let sockets = ex.link.as_mut().map(|link| link.members.take_all(self.app, client));
+        self.report_end(ex, reason_of(end), sockets.unwrap_or_default());
     }
 
-    /// Reports the end of the session, unless it has been reported.
-    pub(crate) fn report_end(&self, ex: &mut Executor, reason: LinkCloseReason) {
+    /// Reports the end of the session, which had these sockets, unless it has been reported.
+    pub(crate) fn report_end(&self, ex: &mut Executor, reason: LinkCloseReason, sockets: Vec<LinkSocket>) {
         if ex.link.as_mut().is_some_and(|link| link.forget(self.session)) {
-            self.report(ex, LinkReport::Closed { reason, description: None });
+            self.report(ex, LinkReport::Closed { reason, sockets });
         }
     }
 }

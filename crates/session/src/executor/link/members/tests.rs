@@ -82,6 +82,6 @@ fn sockets_that_leave_free_their_memory() {
     table.members.remove(APP, client(1), &namespace);
     table.members.join(APP, client(1), &namespace, &names(&["b"]));
     table.check(&[], &[], &[2]);
-    table.members.remove_all(APP, client(2));
+    table.members.take_all(APP, client(2));
     assert!(table.members.is_empty());
 }
