@@ -148,7 +148,7 @@ describe('the state is `open` only while the server answers', { concurrency: tru
 
   for (const transport of TRANSPORTS) {
     test(`${transport}: no server, a server that refuses, one that closes, one that is silent`, async (t) => {
-      const web = (answer, upgrade) => http.createServer(answer).on('upgrade', (_, socket) => upgrade(socket));
+      const web = (answer, upgrade) => http.createServer(answer).on('upgrade', (_, socket) => upgrade(socket.on('error', () => {})));
       const servers = {
         refusing: web((_, response) => response.writeHead(403).end('no\n'), (socket) => socket.end('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')),
         failing: web((_, response) => response.writeHead(502).end(), (socket) => socket.destroy()),

@@ -48,7 +48,7 @@ const RETRIES: [(&str, &str); 3] = [
 const RETRIES_MAX: usize = 3;
 
 /// Other places where Rust tests let time pass: the file, and the slow party.
-const SLOW: [(&str, &str); 9] = [
+const SLOW: [(&str, &str); 10] = [
     ("cluster/tests/contract/messages.rs", "a node that doesn't read its events"),
     ("cluster/tests/contract/nats_server.rs", "a nats-server that starts"),
     ("cluster/tests/contract/proxy.rs", "a slow network"),
@@ -58,6 +58,7 @@ const SLOW: [(&str, &str); 9] = [
     ("lab/tests/server/mod.rs", "a server that stalls, which the lab has to notice"),
     ("stentor/tests/slow/fair_fetches.rs", "an API"),
     ("stentor/tests/stentor/serve.rs", "a process that releases the address late"),
+    ("workers/tests/workers/recovery.rs", "a worker that doesn't come back, on a virtual clock"),
 ];
 
 /// Integration test programs other than the one with the crate's name, each with the reason why it is

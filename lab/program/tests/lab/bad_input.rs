@@ -63,7 +63,8 @@ fn each_failing_peer_is_told_and_the_others_go_on() {
     assert!(!trial_of("honest")["figures"].as_object().unwrap().is_empty(), "{said}");
     // The report has the figures of the honest peer. If the machine was too busy, it has the reason in their place.
     let doubts = trial_of("honest")["doubts"].as_array().unwrap();
-    let is_measured = said.lines().any(|line| line.trim_start().starts_with("honest ") && line.contains(" µs"));
+    let is_measured =
+        said.lines().any(|line| line.trim_start().starts_with("honest ") && line.contains(" µs"));
     let is_disturbed = |doubt: &Value| fakes::is_of_disturbance(doubt["what"].as_str().unwrap());
     assert!(is_measured || (!doubts.is_empty() && doubts.iter().all(is_disturbed)), "{said}");
     assert_eq!(result["report"]["missing"], serde_json::json!(["uninstallable", "misdescribed"]), "{said}");
