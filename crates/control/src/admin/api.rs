@@ -110,8 +110,8 @@ pub static OPERATIONS: [Operation; 22] = [
         summary: "Publish messages to rooms",
         description: "Publishes one message, or many messages in order. With many, the server publishes each as it arrives, and stops at the \
                       first invalid line: `published` is the number of messages before it, `error.line` its number.\n\nIf `room` is the \
-                      id of a session, only that session receives the message, on any node. No history has such a message, or a \
-                      `volatile` one, which skips sessions that can't receive it at once.\n\nWith an \
+                      id of a session, only that session receives the message, on any node. A `volatile` message skips sessions that \
+                      can't receive it at once. Neither of these messages is kept in a history.\n\nWith an \
                       `idempotency_key`, a message can be sent again when the response is lost: within five minutes, it is published \
                       once per room and key, and the response is the same. The server keeps the keys in memory until it ends. In a \
                       cluster, this holds for requests to the same node; for rooms with history it holds for all nodes, also after \
@@ -292,8 +292,8 @@ pub static OPERATIONS: [Operation; 22] = [
         method: "GET",
         path: "/api/v1/overview",
         summary: "Time series and findings",
-        description: "Time series of the last 15 minutes, one sample every two seconds, and what is wrong now. The query `after_ms=TIME` leaves \
-                      out samples up to this one: repeat the last of `times_ms`. A value is `null` where there is none: before a series \
+        description: "Time series of the last 15 minutes, one sample every two seconds, and findings about what is wrong now. The query \
+                      `after_ms=TIME` requests only later samples: send the last of `times_ms`. A value is `null` where there is none: before a series \
                       begins, or while no delivery is measured. The status page (`GET /`) and `stentor top` show it. It describes the node \
                       that answers.",
         responses: &[(200, json("Overview", "The time series and the findings."))],
