@@ -22,7 +22,7 @@ import { parseArgs } from 'node:util';
 const script = fileURLToPath(import.meta.url);
 const root = path.resolve(path.dirname(script), '..');
 
-// What is measured: messages or connections per round, and the clients. `idle` is memory, not CPU.
+// The measurements: messages or connections per round, and the clients. `idle` is memory, not CPU.
 const WORKS = {
   'echo-200': { title: 'echo of 60 bytes, 200 in flight', clients: 200, active: 200, messages: 20_000 },
   'echo-10': { title: 'echo of 60 bytes, 10 in flight', clients: 10, active: 10, messages: 10_000 },

@@ -351,7 +351,7 @@ def attach(
     - `on_crash`: fate of messages that a crashed process may have handled: `disconnect` their clients, `redeliver` them (at least once), or `drop`
       them (at most once). By default that of Stentor's configuration.
     - `signals`: SIGTERM and SIGINT hand over, then the process exits, unless the application handles the signal.
-    - `settle`: longest time for handlers that are running at a handover, in seconds.
+    - `settle`: longest time for handlers that are running when sessions go to another worker, in seconds.
     """
     if not isinstance(sio, socketio.AsyncServer):
         raise TypeError("attach(sio, url): `sio` must be a socketio.AsyncServer; servers with threads aren't supported")

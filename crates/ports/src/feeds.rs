@@ -26,8 +26,8 @@ pub const REQUESTERS_MAX: usize = 16;
 pub struct DocumentChange {
     /// The new version.
     pub document: Document,
-    /// The patch from the previous version. `None` if subscribers need the whole document. Who has another previous version ignores
-    /// the patch.
+    /// The patch from the previous version. `None` if subscribers need the whole document. Holders of another previous
+    /// version ignore the patch.
     pub patch: Option<Patch>,
 }
 

@@ -165,7 +165,7 @@ impl Workers {
         handshake::check(request, &self.apps)
     }
 
-    /// Takes the connection of an accepted request, and what has been read from it. Returns at once, unless the worker is refused.
+    /// Takes the connection of an accepted request, with the bytes already `read` from it. Returns at once, unless the worker is refused.
     pub async fn connect(&self, accepted: Accepted, io: impl Io + 'static, read: &[u8]) {
         let peer = accepted.peer;
         let refusal = match accepted.target {

@@ -349,7 +349,7 @@ async fn messages_wait_in_order_while_the_data_plane_has_no_room() {
     assert_eq!(b.received(), [0, 1, 2].map(numbered));
 }
 
-/// An application link that records what the cluster tells it.
+/// An application link that records the calls of the cluster.
 #[derive(Debug, Default)]
 struct Link {
     calls: Mutex<Vec<String>>,

@@ -1,4 +1,4 @@
-//! What is wrong now, in words: a pure function from [`Readings`] to findings.
+//! Describes what is wrong now: a pure function from [`Readings`] to findings.
 //!
 //! Each finding names a document that helps. The binary serves these documents on the admin port.
 

@@ -61,7 +61,7 @@ pub(super) struct Series {
     /// The time of the last sample.
     last: Option<Instant>,
     columns: Vec<Column>,
-    /// The histogram of deliveries at the last [`LATENCY_SAMPLES`] samples and the one before.
+    /// Histograms of deliveries at the last [`LATENCY_SAMPLES`] + 1 samples.
     deliveries: VecDeque<Buckets>,
 }
 

@@ -85,8 +85,8 @@ const publish = (of, send) => ({ label: 'Publish a test message', question: `Pub
 let opened;
 
 /**
- * Shows facts, a list of sessions and actions. `read` returns `{ facts, sessions, actions }`, or `undefined` if it is gone. What `isSearched`
- * isn't refreshed by itself, because a search looks at all sessions.
+ * Shows facts, a list of sessions and actions. `read` returns `{ facts, sessions, actions }`, or `undefined` if it is gone. A view with
+ * `isSearched` isn't refreshed by itself, because a search looks at all sessions.
  */
 async function open(title, read, isSearched = false) {
   opened = { title, read, isSearched };
