@@ -280,11 +280,11 @@ fn a_build_without_engines_reports_the_missing_engine() {
     };
     check(
         "[cluster]\nengine = \"redis://a\"",
-        &format!("stentor.toml:2: engine in [cluster]: {}", lacks("Redis")),
+        &format!("stentor.toml:2: engine in [cluster]: {}; found \"redis://a\"", lacks("Redis")),
     );
     check(
         "[cluster]\nengine = \"tls://a\"",
-        &format!("stentor.toml:2: engine in [cluster]: {}", lacks("NATS")),
+        &format!("stentor.toml:2: engine in [cluster]: {}; found \"tls://a\"", lacks("NATS")),
     );
     check(
         "[[cluster.socketio]]\nurl = \"redis://a\"",
