@@ -3,6 +3,10 @@
 use std::io;
 use std::time::Duration;
 
+/// Unit of CPU times in `/proc` (`USER_HZ`), which is the same on all architectures but Alpha and IA-64. The kernel's auxiliary vector has it,
+/// too, but rustix can't read that under valgrind.
+pub(crate) const TICKS_PER_SECOND: u64 = 100;
+
 /// Statistics of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessStats {
@@ -20,14 +24,13 @@ pub(crate) fn stats() -> io::Result<ProcessStats> {
     let Stat { cpu_ticks, start_ticks, resident_pages } =
         parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;
     let booted_at_seconds = booted_at(&std::fs::read_to_string("/proc/stat")?).unwrap_or(0);
-    let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
     let (descriptors, descriptors_max) = descriptor_counts()?;
     Ok(ProcessStats {
         resident_bytes: resident_pages.saturating_mul(rustix::param::page_size()),
-        cpu: Duration::from_secs_f64(cpu_ticks as f64 / ticks_per_second as f64),
+        cpu: Duration::from_secs_f64(cpu_ticks as f64 / TICKS_PER_SECOND as f64),
         descriptors,
         descriptors_max,
-        started_at_seconds: booted_at_seconds + start_ticks / ticks_per_second,
+        started_at_seconds: booted_at_seconds + start_ticks / TICKS_PER_SECOND,
     })
 }
 

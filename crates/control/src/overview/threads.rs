@@ -1,6 +1,6 @@
 //! CPU time of the process's threads: proc(5).
 
-use crate::process::cpu_ticks;
+use crate::process::{TICKS_PER_SECOND, cpu_ticks};
 use std::collections::BTreeMap;
 
 /// The beginning of the name of a core's thread.
@@ -11,14 +11,13 @@ const OTHERS: &str = "other threads";
 /// Returns the CPU time of each core's thread, and of all others together, in percent of a second. A thread that
 /// ends takes its time with it, so the sum of the others may decrease.
 pub(super) fn cpu_percent_seconds() -> Vec<(String, f64)> {
-    let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
     let stats = std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(|task| {
         // A thread may have ended since.
         std::fs::read_to_string(task.ok()?.path().join("stat")).ok()
     });
     sums(stats.filter_map(|stat| Some((name(&stat)?.to_owned(), cpu_ticks(&stat)?))))
         .into_iter()
-        .map(|(name, ticks)| (name, ticks as f64 * 100.0 / ticks_per_second as f64))
+        .map(|(name, ticks)| (name, ticks as f64 * 100.0 / TICKS_PER_SECOND as f64))
         .collect()
 }
 
