@@ -153,7 +153,7 @@ fn validity(options: &TlsOptions) -> Result<String, String> {
     let left = first.saturating_sub(now);
     match left.as_secs() / DAY_SECONDS {
         _ if left.is_zero() => Err("the certificate has expired: renew it".into()),
-        _ if left < VALIDITY_MIN => Err("the certificate ends within a day: renew it".into()),
+        _ if left < VALIDITY_MIN => Err("the certificate expires within a day: renew it".into()),
         days => Ok(format!("valid for {days} days")),
     }
 }
