@@ -11,8 +11,9 @@
 //! `ETag`. Matches have `Cache-Control: max-age=1`. A replay has no `Cache-Control`, so the feed's interval
 //! applies.
 //!
-//! The API is also a backend of Stentor: `POST /hooks` answers the event [`STOP_EVENT`], with which a visitor stops the API for
-//! [`OUTAGE`]. Meanwhile, documents have the status 503.
+//! The API may also be a backend of Stentor: it then answers the event [`STOP_EVENT`], with which a visitor stops the API for
+//! [`OUTAGE`]. Meanwhile, documents have the status 503. The path for these questions is a secret of the server, because any web
+//! page can send requests to a port of this machine.
 
 use crate::replay::Replay;
 pub use crate::simulation::GoalId;
@@ -160,15 +161,19 @@ impl DemoUpstream {
     }
 }
 
-/// Serves the API until the runtime ends.
+/// Serves the API until the runtime ends. It answers questions of hooks at the path `hooks`; at none if it is `None`.
 ///
 /// # Errors
 /// The listening socket fails.
-pub async fn serve(listener: TcpListener, upstream: Arc<DemoUpstream>) -> std::io::Result<()> {
-    axum::serve(listener, router(upstream)).await
+pub async fn serve(
+    listener: TcpListener,
+    upstream: Arc<DemoUpstream>,
+    hooks: Option<&str>,
+) -> std::io::Result<()> {
+    axum::serve(listener, router(upstream, hooks)).await
 }
 
-fn router(upstream: Arc<DemoUpstream>) -> Router {
+fn router(upstream: Arc<DemoUpstream>, hooks: Option<&str>) -> Router {
     let a_match = |kind| {
         get(
             async move |State(upstream): State<Arc<DemoUpstream>>,
@@ -176,12 +181,14 @@ fn router(upstream: Arc<DemoUpstream>) -> Router {
                         headers: HeaderMap| { a_match(&upstream, kind, &id, &headers) },
         )
     };
-    Router::new()
+    let documents = Router::new()
         .route("/", get(index))
         .route("/matchcentre/{id}", a_match(Kind::Centre))
         .route("/scoreboard/{id}", a_match(Kind::Scoreboard))
-        .route("/replay", get(replay))
-        .route("/hooks", post(answer_hooks))
+        .route("/replay", get(replay));
+    hooks
+        .into_iter()
+        .fold(documents, |router, path| router.route(path, post(answer_hooks)))
         .with_state(upstream)
 }
 

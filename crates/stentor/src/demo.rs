@@ -63,10 +63,11 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let can_restart = config.server.listen.ip().is_loopback() && config.listeners.is_empty();
         // Nodes of a cluster have an API each, and one of them fetches for all.
         let can_stop = can_restart && config.cluster.engine.0.is_none();
-        if can_stop {
+        let hooks = can_stop.then(|| format!("/hooks/{:032x}", fastrand::u128(..)));
+        if let Some(path) = &hooks {
             config.hooks.push(Hook {
                 name: "demo".into(),
-                url: format!("http://{}/hooks", listener.local_addr()?),
+                url: format!("http://{}{path}", listener.local_addr()?),
                 on: vec![HookOn::Event],
                 events: vec![upstream::STOP_EVENT.into()],
                 ..Hook::default()
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let upstream = Arc::new(DemoUpstream::new(args.seed, MATCHES, kickoff, replay, Box::new(wall_clock)));
         tokio::spawn(announce(upstream.clone(), client));
         tokio::spawn(async move {
-            if let Err(error) = upstream::serve(listener, upstream).await {
+            if let Err(error) = upstream::serve(listener, upstream, hooks.as_deref()).await {
                 tracing::error!(%error, "the demo's HTTP API has ended");
             }
         });

@@ -8,6 +8,10 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Questions of a hook for the event that stops the API, and for another one.
+const QUESTION: &str =
+    r#"{"questions":[{"id":7,"hook":"event","event":"stop_api"},{"id":8,"event":"other"}]}"#;
+
 struct Running {
     router: TowerToHyperService<Router>,
     now_ms: Arc<AtomicU64>,
@@ -17,11 +21,18 @@ struct Running {
 /// 1970.
 const START_MS: u64 = 1_795_000_000_000;
 
+/// The path for questions of hooks.
+const HOOKS: &str = "/hooks/secret";
+
 fn start(replay: Option<Replay>) -> Running {
+    start_with(replay, Some(HOOKS))
+}
+
+fn start_with(replay: Option<Replay>, hooks: Option<&str>) -> Running {
     let now_ms = Arc::new(AtomicU64::new(START_MS));
     let clock = now_ms.clone();
     let clock: Clock = Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst)));
-    let router = router(Arc::new(DemoUpstream::new(1, 3, None, replay, clock)));
+    let router = router(Arc::new(DemoUpstream::new(1, 3, None, replay, clock)), hooks);
     Running { router: TowerToHyperService::new(router), now_ms }
 }
 
@@ -159,16 +170,25 @@ fn each_goal_is_announced_once() {
 async fn a_visitor_stops_the_api_for_a_while() {
     let running = start(None);
     let outage_ms = u64::try_from(OUTAGE.as_millis()).unwrap();
-    let question = r#"{"questions":[{"id":7,"hook":"event","event":"stop_api"},{"id":8,"event":"other"}]}"#;
-    let answers = json(&running.post("/hooks", question).await);
+    let answers = json(&running.post(HOOKS, QUESTION).await);
     assert_eq!(answers["answers"][0], serde_json::json!({"id": 7, "allow": true, "ack": [{"seconds": 20}]}));
     assert_eq!(answers["answers"][1]["allow"], false);
     running.pass(outage_ms - 1);
     assert_eq!(running.ask("/matchcentre/1", None).await.status(), StatusCode::SERVICE_UNAVAILABLE);
     // Another event doesn't prolong the outage.
-    running.post("/hooks", question).await;
+    running.post(HOOKS, QUESTION).await;
     running.pass(1);
     assert_eq!(running.ask("/matchcentre/1", None).await.status(), StatusCode::OK);
-    running.post("/hooks", question.replace("stop_api", "x").as_str()).await;
+    running.post(HOOKS, QUESTION.replace("stop_api", "x").as_str()).await;
     assert_eq!(running.ask("/scoreboard/1", None).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn only_the_secret_path_stops_the_api() {
+    for (hooks, path) in [(Some(HOOKS), "/hooks"), (Some(HOOKS), "/hooks/x"), (None, "/hooks"), (None, HOOKS)]
+    {
+        let running = start_with(None, hooks);
+        assert_eq!(running.post(path, QUESTION).await.status(), StatusCode::NOT_FOUND, "{hooks:?} {path}");
+        assert_eq!(running.ask("/matchcentre/1", None).await.status(), StatusCode::OK);
+    }
 }
