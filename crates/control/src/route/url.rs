@@ -119,6 +119,10 @@ fn parse(
 ) -> Result<UrlTemplate, String> {
     let shown_url = shown_url.as_str();
     let wrong = |why: &str| {
+        // The password may be anywhere in a mistyped URL.
+        if shown_url.contains('@') {
+            return why.to_owned();
+        }
         format!("{why}: {:?}", shown(shown_url).chars().take(SHOWN_CHARS_MAX).collect::<String>())
     };
     let pieces = pieces(url).map_err(|why| wrong(&why))?;

@@ -46,8 +46,8 @@ impl WrittenKey {
     const VALUE_CHARS_MAX: usize = 60;
 
     pub(super) fn new(section: &str, key: &str, value: &str, is_secret: bool) -> Self {
-        // The user part and the query of a URL may be secret.
-        let is_private = is_secret || value.contains("://") && value.contains(['@', '?']);
+        // The user part and the query of a URL may be secret. A mistyped URL may not even have `://`.
+        let is_private = is_secret || value.contains(['@', '?']);
         let line: String = value.split_whitespace().collect::<Vec<_>>().join(" ");
         let shown = match line.char_indices().nth(Self::VALUE_CHARS_MAX) {
             Some((end, _)) => format!("{}…", &line[..end]),

@@ -200,6 +200,19 @@ fn json_names_the_parts_of_each_finding() {
 }
 
 #[test]
+fn the_password_of_a_mistyped_url_is_not_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, output) =
+        json(dir.path(), "[cluster]\nengine = \"redis:/:hunter2@redis:6379\"\n", |command| command);
+    let finding = &output["findings"][0];
+    assert_eq!(
+        (code, &finding["key"], &finding["value"]),
+        (Some(1), &"engine".into(), &serde_json::Value::Null)
+    );
+    assert!(!output.to_string().contains("hunter2"), "{output}");
+}
+
+#[test]
 fn needs_hooks_and_taken_ports_are_listed() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();

@@ -272,6 +272,18 @@ FEED | [[feeds]] | name = "b" | url = "http://b"
 # Parts that may be secret aren't shown.
 [[feeds]] | name = "a" | url = "http://me:secret@a"
   3: url in [[feeds]]: credentials belong in the headers, not in the URL
+[[feeds]] | name = "a" | url = "http:/me:secret@a"
+  3: url in [[feeds]]: this is no URL
+[[feeds]] | name = "a" | url = "/me:secret@a"
+  3: url in [[feeds]]: expected a URL beginning with http:// or https://
+[[hooks]] | name = "a" | url = "http:/me:secret@h" | on = ["event"]
+  3: url in [[hooks]]: expected a URL beginning with http:// or https://: invalid format
+[cluster] | engine = "redis:/:hunter2@redis:6379"
+  2: engine in [cluster]: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`
+[cluster] | engine = "redis:/redis:6379?password=hunter2"
+  2: engine in [cluster]: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`
+$STENTOR_CLUSTER_ENGINE=redis:/:hunter2@redis:6379
+  STENTOR_CLUSTER_ENGINE: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`
 [[feeds]] | name = "a" | url = "ftp://a/?secret"
   3: url in [[feeds]]: expected a URL beginning with http:// or https://: "ftp://a/?…"
 # A feed that is pushed has no URL, and shares the keys with those that are fetched.
