@@ -135,25 +135,17 @@ impl<E: Encoder> Hub<E> {
         (end < self.topics.end()).then_some(end)
     }
 
-    /// Continues a walk over the sessions of this core, suspended ones included: calls `each` with every session,
-    /// and the bytes in its send buffer. Visits at most `visits_max` places from `next` on. Returns the place to
-    /// continue with, or `None` after the last one. A session that opens during a walk may be missed.
-    pub fn walk_sessions(
-        &self,
-        next: usize,
-        visits_max: usize,
-        mut each: impl FnMut(SessionId, usize),
-    ) -> Option<usize> {
-        let slots = &self.sessions.slots;
-        let end = slots.len().min(next.saturating_add(visits_max));
-        for index in next..end {
-            let Some(session) = slots.get(index) else { continue };
-            let id = session.id(index as u32);
-            if session.is(id) {
-                each(id, session.queue_bytes as usize);
-            }
-        }
-        (end < slots.len()).then_some(end)
+    /// Returns the number of places in the table of sessions, empty ones included.
+    pub fn session_places(&self) -> usize {
+        self.sessions.slots.len()
+    }
+
+    /// Returns the session at a place of the table, suspended or not, and the bytes in its send buffer. `None` if the
+    /// place is empty.
+    pub fn session_at(&self, place: usize) -> Option<(SessionId, usize)> {
+        let session = self.sessions.slots.get(place)?;
+        let id = session.id(place as u32);
+        session.is(id).then_some((id, session.queue_bytes as usize))
     }
 
     pub(crate) fn room_index(&self, room: &Room) -> Option<u32> {

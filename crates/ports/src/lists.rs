@@ -59,21 +59,6 @@ impl SessionList {
         }
     }
 
-    /// Removes the session with the fewest bytes in its send buffer.
-    pub fn remove_emptiest(&mut self) {
-        let sessions = self.sessions.iter().enumerate();
-        let emptiest = sessions.min_by_key(|(_, info)| info.details.send_buffer_bytes).map(|(at, _)| at);
-        if let Some(at) = emptiest {
-            let info = self.sessions.swap_remove(at);
-            self.bytes -= info.bytes();
-        }
-    }
-
-    /// The fewest bytes in the send buffer of a session of the list.
-    pub fn least_queued(&self) -> Option<usize> {
-        self.sessions.iter().map(|info| info.details.send_buffer_bytes).min()
-    }
-
     /// Adds a session.
     pub fn push(&mut self, info: SessionInfo) {
         self.bytes += info.bytes();
@@ -98,7 +83,7 @@ pub struct SessionInfo {
 
 impl SessionInfo {
     /// Bytes of the session's ids and names.
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let rooms: usize = self.rooms.iter().map(String::len).sum();
         let handshake = self.handshake.as_ref().map_or(0, |handshake| handshake.len());
         self.id.len() + rooms + handshake + self.details.bytes()
@@ -207,9 +192,6 @@ mod tests {
             sum.merge_fullest(part, 3);
         }
         assert_eq!((queued(&sum), sum.count, sum.bytes), (vec![9, 7, 5], 5, 9));
-        assert_eq!(sum.least_queued(), Some(5));
-        sum.remove_emptiest();
-        assert_eq!((queued(&sum), sum.bytes), (vec![9, 7], 6));
     }
 
     #[test]

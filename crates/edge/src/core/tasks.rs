@@ -152,8 +152,8 @@ pub(super) fn finish(
                 gather.finish(|sum| sum.merge(found, query.limit));
             }
         },
-        Task::NodeSessions(NodeSessionsTask { query, list, gather, .. }) => {
-            gather.finish(|sum| sum.merge_fullest(list, query.limit));
+        Task::NodeSessions(NodeSessionsTask { query, found, gather, .. }) => {
+            gather.finish(|sum| sum.merge_fullest(found.into_list(), query.limit));
         }
         Task::Rooms(RoomsTask { query, found, gather, .. }) => {
             gather.finish(|sum| sum.merge(found, query.limit));

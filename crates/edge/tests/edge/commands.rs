@@ -538,6 +538,28 @@ fn work_for_many_sessions_is_divided_among_turns() {
     server.check_empty();
 }
 
+/// A search describes each session, with its rooms, and pauses between two of them.
+#[test]
+fn a_search_of_sessions_is_divided_among_turns() {
+    const CLIENTS: usize = 40;
+    const ROOMS: usize = 100;
+    let server = Server::start(1, |options| options.limits.subscriptions_max = 1_000);
+    let clients: Vec<Ws> = (0..CLIENTS).map(|_| server.member("a")).collect();
+    let names: Vec<String> = (0..ROOMS).map(|n| n.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    server.join_rooms(room("a"), &names);
+    let list = |search: String| {
+        answer(|done| server.plane().list_sessions(SessionsQuery { search, limit: 100 }, done)).unwrap()
+    };
+    let address = list(String::new()).sessions.remove(0).details.address.unwrap();
+    let before = server.metric("command_yields");
+    let list = list(address);
+    assert_eq!((list.count, list.sessions.len()), (clients.len(), clients.len()));
+    // Each session takes 17 of the 8,192 steps of a turn, and each of its rooms 8.
+    let steps = CLIENTS * (17 + 8 * ROOMS);
+    server.until_metric("command_yields", |yields| yields >= before + (steps / 8_192) as u64);
+}
+
 #[test]
 fn a_full_inbox_refuses_a_command_as_a_whole() {
     let server = Server::start(3, |options: &mut Options| options.limits.inbox_bytes_max = 4_000_000);

@@ -1,7 +1,7 @@
 //! The parts of the control plane's tasks that concern rooms, and the list of a core's sessions.
 
 use super::Protocols;
-use crate::ports::{Concerned, LIST_BYTES_MAX};
+use crate::ports::Concerned;
 use crate::shared::tasks::{NodeSessionsTask, RoomsTask, SessionWork, SessionsTask, Task};
 use stentor_hub::{Room, SessionId, Topic};
 
@@ -53,51 +53,34 @@ impl Protocols {
         false
     }
 
-    /// Continues to list sessions. Returns `true` if the task is finished.
-    pub fn work_on_node_sessions(&mut self, task: &mut NodeSessionsTask, steps: &mut usize) -> bool {
-        let mut places = Vec::with_capacity(VISITS_MAX);
-        while *steps > 0 {
-            let visits_max = VISITS_MAX.min(*steps);
-            *steps -= visits_max;
-            places.clear();
-            let rest = self
-                .ex
-                .hub
-                .walk_sessions(task.next, visits_max, |session, queued| places.push((session, queued)));
-            for (session, queued) in &places {
-                let listed = self.list_session(task, *session, *queued);
-                *steps = steps.saturating_sub(listed);
+    /// Continues to list sessions. Returns `true` if the task is finished. A session that opens meanwhile may be missed.
+    pub fn work_on_node_sessions(&self, task: &mut NodeSessionsTask, steps: &mut usize) -> bool {
+        while task.next < self.ex.hub.session_places() {
+            if *steps == 0 {
+                return false;
             }
-            match rest {
-                Some(rest) => task.next = rest,
-                None => return true,
+            *steps -= 1;
+            if let Some((session, queued)) = self.ex.hub.session_at(task.next) {
+                *steps = steps.saturating_sub(self.list_session(task, session, queued));
             }
+            task.next += 1;
         }
-        false
+        true
     }
 
     /// Adds a session to the list, if it matches, and if its send buffer is one of the fullest. Returns the number of
     /// steps.
     fn list_session(&self, task: &mut NodeSessionsTask, session: SessionId, queued: usize) -> usize {
-        let NodeSessionsTask { query, list, .. } = task;
+        let NodeSessionsTask { query, found, .. } = task;
         let Some(protocol) = self.protocol_of(session) else { return 0 };
-        let is_full = list.sessions.len() >= query.limit || list.bytes >= LIST_BYTES_MAX;
-        let is_fuller = !is_full || queued > 0 && list.least_queued().is_some_and(|least| least < queued);
-        if query.search.is_empty() && !is_fuller {
-            list.count += 1;
+        if query.search.is_empty() && !found.takes(queued) {
+            found.count += 1;
             return 0;
         }
         let info = self.describe(session, protocol, LISTED_ROOMS_BYTES_MAX);
         let steps = SESSION_STEPS + info.rooms.len() * ROOM_STEPS;
-        if !info.matches(&query.search) {
-            return steps;
-        }
-        list.count += 1;
-        if is_fuller {
-            if is_full {
-                list.remove_emptiest();
-            }
-            list.push(info);
+        if info.matches(&query.search) {
+            found.add(info);
         }
         steps
     }

@@ -2,6 +2,7 @@
 
 mod command;
 mod draining;
+mod fullest;
 pub(crate) mod limits;
 pub mod link;
 mod link_tasks;

@@ -1,5 +1,6 @@
 //! Lists sessions of all cores of this node, of all protocols and namespaces.
 
+use super::fullest::FullestSessions;
 use super::tasks::{Gather, NodeSessionsTask, Task};
 use super::{ControlCommand, Shared};
 use crate::ports::{Done, SESSIONS_LISTED_MAX, SessionList, SessionsQuery};
@@ -11,8 +12,9 @@ impl Shared {
         let query = Arc::new(query);
         let gather = Gather::new(self.cores, done);
         let tasks = (0..self.cores).map(|core| {
-            let (query, gather, list) = (query.clone(), gather.clone(), SessionList::default());
-            let task = NodeSessionsTask { query, next: 0, list, gather };
+            let (query, gather) = (query.clone(), gather.clone());
+            let found = FullestSessions::new(query.limit);
+            let task = NodeSessionsTask { query, next: 0, found, gather };
             (core, ControlCommand::Task(Box::new(Task::NodeSessions(task))))
         });
         self.put_all(tasks.collect(), &gather);

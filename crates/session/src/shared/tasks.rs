@@ -6,6 +6,7 @@
 //!
 //! **Invariant.** A command is answered exactly once: when the last task is finished, or dropped.
 
+use super::fullest::FullestSessions;
 use super::{ControlCommand, Shared};
 use crate::identity::ClientId;
 use crate::ports::{
@@ -235,7 +236,7 @@ pub struct NodeSessionsTask {
     /// The next place in the table of sessions to visit.
     pub next: usize,
     /// The sessions found so far: those with the fullest send buffers.
-    pub list: SessionList,
+    pub found: FullestSessions,
     /// The result of all cores.
     pub gather: Arc<Gather<SessionList>>,
 }
