@@ -82,6 +82,7 @@ fn all_kinds() -> Vec<Frame> {
         rooms: vec!["red".into()],
         handshake: None,
         details: SessionDetails {
+            namespace: None,
             user: Some(Principal { issuer: "https://id.example.com".into(), subject: "42".into() }),
             info: Some("{}".into()),
             address: Some("2001:db8::/64".into()),

@@ -110,6 +110,8 @@ pub struct SessionsQuery {
 /// Details of a session. All are absent if the session is on a Socket.IO server that isn't Stentor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionDetails {
+    /// The namespace. `None` in lists for a target, whose sessions all have the namespace of the target.
+    pub namespace: Option<Box<str>>,
     /// The user. `None` if the client is anonymous.
     pub user: Option<Principal>,
     /// Public information about the client: JSON.
@@ -125,7 +127,11 @@ pub struct SessionDetails {
 impl SessionDetails {
     fn bytes(&self) -> usize {
         let user = self.user.as_ref().map_or(0, |user| user.issuer.len() + user.subject.len());
-        user + self.info.as_ref().map_or(0, |info| info.len()) + self.address.as_ref().map_or(0, String::len)
+        let namespace = self.namespace.as_ref().map_or(0, |namespace| namespace.len());
+        namespace
+            + user
+            + self.info.as_ref().map_or(0, |info| info.len())
+            + self.address.as_ref().map_or(0, String::len)
     }
 }
 

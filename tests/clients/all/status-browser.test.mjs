@@ -13,15 +13,15 @@ const HOSTILE = '<img src=x onerror="document.title=\'owned\'"><script>document.
 const config = `[server]\nadmin_token = "${TOKEN}"\n`;
 const shared = sharedBrowsers({ after });
 
-/** A server with a Socket.IO client, which is in a room with a hostile name. */
-async function withClient(t) {
-  const server = await serve(t, { config });
-  const socket = io(server.http, { transports: ['websocket'], reconnection: false });
+/** A server with a Socket.IO client in this namespace, which is in a room with a hostile name. */
+async function withClient(t, namespace = '/') {
+  const server = await serve(t, { config: `${config}[socketio]\nnamespaces = ["/chat"]\n` });
+  const socket = io(`${server.http}${namespace}`, { transports: ['websocket'], reconnection: false });
   t.after(() => socket.close());
   await event(socket, 'connect');
   const headers = { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' };
   const post = async (name, body) => (await fetch(`${server.admin}/api/v1/${name}`, { method: 'POST', headers, body: JSON.stringify(body) })).json();
-  assert.deepEqual(await post('join', { sessions: [socket.id], join: [HOSTILE] }), { sessions: 1 });
+  assert.deepEqual(await post('join', { namespace, sessions: [socket.id], join: [HOSTILE] }), { sessions: 1 });
   return { server, socket, post };
 }
 
@@ -91,7 +91,7 @@ for (const browser of browserNames) {
       assert.equal(await page.locator('#openedtitle').textContent(), `Room ${HOSTILE}`);
       const heard = event(socket, 'test');
       await page.getByRole('button', { name: 'Publish a test message' }).click();
-      assert.match(await page.locator('#question').innerText(), /^Publish a message to this room\?$/);
+      assert.equal(await page.locator('#question').textContent(), `Publish a message to room ${HOSTILE} of namespace /?`);
       await page.locator('#sure').click();
       assert.deepEqual(await heard, [{ text: 'hello' }]);
       await until(() => document.querySelector('#outcome').textContent === 'The message is published.');
@@ -120,6 +120,54 @@ for (const browser of browserNames) {
       assert.equal((await ended)[0], 'io server disconnect');
       await until(() => document.querySelector('#outcome').textContent === 'Done for 1 session.');
       await until(() => document.querySelector('#facts').textContent.includes('It is gone.'));
+    });
+
+    test('while a session is read, and if this fails, the actions of the last room are gone', async (t) => {
+      const { server, socket } = await withClient(t);
+      const { page, until, logIn } = await open(t, browser, server);
+      await logIn(TOKEN);
+      await openRow(page, 'rooms', HOSTILE);
+      let fail;
+      const held = new Promise((resolve) => { fail = resolve; });
+      const reads = '**/api/v1/sessions';
+      await page.route(reads, (route) => { held.then(() => route.abort()); });
+      await page.locator('label[for="views-sessions"]').click();
+      await page.locator('#list button').filter({ hasText: socket.id }).click();
+      await until((title) => document.querySelector('#openedtitle').textContent === title, `Session ${socket.id}`);
+      const shown = page.locator('#actions button, #facts tr');
+      assert.equal(await shown.count(), 0);
+      fail();
+      await until(() => document.querySelector('#outcome').textContent !== '');
+      assert.equal(await shown.count(), 0);
+      await page.unroute(reads);
+      await page.getByRole('button', { name: 'Disconnect' }).click();
+      assert.match(await page.locator('#question').innerText(), new RegExp(`^Disconnect session ${socket.id}\\?`));
+    });
+
+    test('a session is opened in its namespace, and an address is disconnected on this node unless the list is truncated', async (t) => {
+      const { server, socket } = await withClient(t, '/chat');
+      const { page, until, logIn } = await open(t, browser, server);
+      await logIn(TOKEN);
+      await openRow(page, 'sessions', socket.id);
+      await page.locator('#facts button').filter({ hasText: HOSTILE }).click();
+      await until(() => /^namespace\/chatsessions1send/.test(document.querySelector('#facts').textContent));
+      let truncated = true;
+      await page.route(/\/api\/v1\/sessions\?/, async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...await response.json(), truncated } });
+      });
+      await openRow(page, 'addresses', '127.0.0.1');
+      const button = page.getByRole('button', { name: 'Disconnect on this node' });
+      assert.equal(await button.isDisabled(), true);
+      assert.match(await page.locator('#actions').innerText(), /More sessions match the search than this node lists/);
+      truncated = false;
+      await openRow(page, 'addresses', '127.0.0.1');
+      await button.click();
+      assert.match(await page.locator('#question').innerText(), /^Disconnect 1 session of address 127\.0\.0\.1 on this node\?/);
+      const ended = event(socket, 'disconnect');
+      await page.locator('#sure').click();
+      assert.equal((await ended)[0], 'io server disconnect');
+      await until(() => document.querySelector('#outcome').textContent === 'Done for 1 session.');
     });
 
     test('what is wrong is at the top, with a document that helps and an action that explains', async (t) => {

@@ -133,7 +133,7 @@ impl Writer {
     }
 
     fn details(&mut self, details: &SessionDetails) {
-        let SessionDetails { user, info, address, since, send_buffer_bytes } = details;
+        let SessionDetails { namespace: _, user, info, address, since, send_buffer_bytes } = details;
         self.option(user.as_ref(), |w, user| {
             w.text(&user.issuer);
             w.text(&user.subject);
@@ -313,6 +313,7 @@ impl Reader {
 
     fn details(&mut self) -> Result<SessionDetails, FrameError> {
         Ok(SessionDetails {
+            namespace: None,
             user: self.option(|r| Ok(Principal { issuer: r.text()?, subject: r.text()? }))?,
             info: self.option(Self::text)?,
             address: self.option(Self::string)?,

@@ -30,6 +30,8 @@ pub(super) struct Session {
     protocol: Cow<'static, str>,
     rooms: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<User>,
     #[serde(skip_serializing_if = "Option::is_none")]
     info: Option<Box<RawValue>>,
@@ -42,9 +44,9 @@ pub(super) struct Session {
 
 impl From<SessionInfo> for Session {
     fn from(SessionInfo { id, protocol, rooms, details, .. }: SessionInfo) -> Self {
-        let SessionDetails { user, info, address, since, send_buffer_bytes } = details;
+        let SessionDetails { namespace, user, info, address, since, send_buffer_bytes } = details;
         let user = user.map(|user| User { id: user.subject.to_string(), issuer: user.issuer.to_string() });
-        Self { id, protocol, rooms, user, info: raw(info), address, since, send_buffer_bytes }
+        Self { id, protocol, rooms, namespace, user, info: raw(info), address, since, send_buffer_bytes }
     }
 }
 

@@ -331,6 +331,7 @@ fn list_schemas() -> Value {
                 "id": {"$ref": "#/components/schemas/SessionId"},
                 "protocol": {"type": "string", "description": "As in `stentor_sessions_by_protocol`."},
                 "rooms": {"type": "array", "items": text},
+                "namespace": {"type": "string", "description": "Its namespace. Only in `GET /api/v1/sessions`."},
                 "user": {"$ref": "#/components/schemas/User"},
                 "info": {"description": "What others may know of the client."},
                 "address": {"type": "string", "description": "The client's address; of IPv6, the /64 network."},

@@ -77,7 +77,8 @@ impl Protocols {
             found.count += 1;
             return 0;
         }
-        let info = self.describe(session, protocol, LISTED_ROOMS_BYTES_MAX);
+        let mut info = self.describe(session, protocol, LISTED_ROOMS_BYTES_MAX);
+        info.details.namespace = self.namespace_of(session).map(Into::into);
         let steps = SESSION_STEPS + info.rooms.len() * ROOM_STEPS;
         if info.matches(&query.search) {
             found.add(info);

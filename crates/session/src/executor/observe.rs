@@ -12,6 +12,7 @@ impl Executor {
         let (user, info) = self.who_is(session);
         let source = self.hub.source(session);
         SessionDetails {
+            namespace: None,
             user,
             info,
             address: source.map(|(source, _)| network_of(source)),

@@ -12,7 +12,6 @@ const number = (value, text = show(value)) => ({ text, isNumber: true });
 const age = (since) => (since === undefined ? number(0, '–') : number(0, duration(Math.max(0, Date.now() / 1000 - since))));
 const queued = (sessions) => sessions.reduce((sum, session) => sum + session.send_buffer_bytes, 0);
 const byQueue = (sessions) => sessions.sort((a, b) => b.send_buffer_bytes - a.send_buffer_bytes || (a.since ?? 0) - (b.since ?? 0));
-const ids = (sessions) => sessions.map(({ id }) => id);
 const plural = (count, noun) => `${show(count)} ${noun}${count === 1 ? '' : noun.endsWith('s') ? 'es' : 's'}`;
 const namespace = () => at('namespace').value.trim() || '/';
 
@@ -66,12 +65,30 @@ function confirm(question, label, fields = {}) {
 
 const json = (text) => { try { return JSON.parse(text); } catch { return text; } };
 const concerned = ({ sessions }) => `Done for ${plural(sessions, 'session')}.`;
+const TRUNCATED = 'More sessions match the search than this node lists, so some would stay connected.';
 const MESSAGE = { event: 'test', data: '{"text":"hello"}' };
 
+const RECONNECTS = 'Clients reconnect, unless the application or a permission prevents it.';
 const disconnect = (of, target) => ({
   label: 'Disconnect',
-  question: `Disconnect ${of}? Clients reconnect, unless the application or a permission prevents it.`,
-  act: async () => concerned(await ask('disconnect', { ...await target(), close: true })),
+  question: `Disconnect ${of}? ${RECONNECTS}`,
+  act: async () => concerned(await ask('disconnect', { ...target, close: true })),
+});
+/** Disconnects the sessions that a search on this node finds, unless its list is truncated. */
+const disconnectFound = (of, found, findAgain) => ({
+  label: 'Disconnect on this node',
+  question: `Disconnect ${plural(found.sessions.length, 'session')} of ${of} on this node? ${RECONNECTS}`,
+  refusal: found.truncated ? TRUNCATED : '',
+  act: async () => {
+    const { sessions, truncated } = await findAgain();
+    if (truncated) throw new Error(TRUNCATED);
+    let sum = 0;
+    for (const inNamespace of new Set(sessions.map(({ namespace: own }) => own))) {
+      const meant = sessions.filter(({ namespace: own }) => own === inNamespace).map(({ id }) => id);
+      sum += (await ask('disconnect', { namespace: inNamespace, sessions: meant, close: true })).sessions;
+    }
+    return concerned({ sessions: sum });
+  },
 });
 const refresh = (of, selector) => ({
   label: 'Refresh token',
@@ -90,6 +107,9 @@ let opened;
  */
 async function open(title, read, isSearched = false) {
   opened = { title, read, isSearched };
+  // Actions for what was open before must not be used below the new title.
+  at('facts').replaceChildren();
+  at('actions').replaceChildren();
   at('outcome').textContent = '';
   at('openedtitle').textContent = title;
   at('opened').hidden = false;
@@ -99,37 +119,41 @@ async function open(title, read, isSearched = false) {
 
 async function refreshOpened() {
   if (!opened) return;
-  const { read } = opened;
+  const current = opened;
   try {
-    const found = await read();
-    if (opened?.read !== read) return;
+    const found = await current.read();
+    if (opened !== current) return;
     const { facts = [], sessions, actions = [] } = found ?? { facts: [['state', 'It is gone.']] };
     const list = sessions?.slice(0, ROWS_MAX) ?? [];
     fill(at('facts'), [], [...facts, ...list.map((session) => sessionRow(session).slice(0, 6))]);
-    const names = actions.map(({ label }) => label).join();
-    if (at('actions').dataset.names === names && opened.hasActions) return;
-    opened.hasActions = true;
-    at('actions').dataset.names = names;
-    at('actions').replaceChildren(...actions.map((action) => {
-      const button = element('button', { type: 'button', textContent: action.label });
-      button.addEventListener('click', () => carryOut(action));
-      return button;
-    }));
+    // Buttons with the same names stay, and with them the focus.
+    const names = JSON.stringify(actions.map(({ label, refusal }) => [label, refusal]));
+    const isSame = current.names === names;
+    Object.assign(current, { actions, names });
+    if (!isSame) at('actions').replaceChildren(...actions.flatMap((action, i) => actionElements(current, action, i)));
   } catch (error) {
-    at('outcome').textContent = error.message;
+    if (opened === current) at('outcome').textContent = error.message;
   }
 }
 
-async function carryOut({ label, question, fields, act }) {
+/** The button of an action, and the reason if it is refused. */
+function actionElements(current, { label, refusal }, i) {
+  const button = element('button', { type: 'button', textContent: label, disabled: Boolean(refusal) });
+  button.addEventListener('click', () => carryOut(current, current.actions[i]));
+  return refusal ? [button, element('span', { className: 'note', textContent: refusal })] : [button];
+}
+
+async function carryOut(current, { label, question, fields, act }) {
   const values = await confirm(question, label, fields);
   if (!values) return;
-  at('outcome').textContent = '…';
+  const say = (text) => { if (opened === current) at('outcome').textContent = text; };
+  say('…');
   try {
     const outcome = await act(values);
-    await refreshOpened();
-    at('outcome').textContent = outcome;
+    if (opened === current) await refreshOpened();
+    say(outcome);
   } catch (error) {
-    at('outcome').textContent = error.message;
+    say(error.message);
   }
 }
 
@@ -139,26 +163,32 @@ at('close').addEventListener('click', () => {
   at('query').focus();
 });
 
-const find = async (search) => byQueue((await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`)).sessions);
+/** The sessions of this node that a search finds and that are meant. `truncated` if more match the search than the node lists. */
+async function find(search, isMeant) {
+  const { sessions, truncated } = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
+  return { sessions: byQueue(sessions.filter(isMeant)), truncated };
+}
+const foundFacts = ({ sessions, truncated }) => [['sessions on this node', truncated ? `${show(sessions.length)} or more` : sessions.length], ['send buffers', bytes(queued(sessions))]];
 
-const openSession = (id) => open(`Session ${id}`, async () => {
-  const { sessions: [session] } = await ask('sessions', { sessions: [id] });
+const openSession = (id, inNamespace) => open(`Session ${id}`, async () => {
+  const target = { namespace: inNamespace, sessions: [id] };
+  const { sessions: [session] } = await ask('sessions', target);
   if (!session) return undefined;
   const { user, info, address, since } = session;
   return {
     facts: [
-      ['id', session.id], ['protocol', session.protocol],
+      ['id', session.id], ['namespace', inNamespace], ['protocol', session.protocol],
       ...(user ? [['user', { text: user.id, open: () => openUser(user) }], ['issuer', user.issuer]] : []),
       ...(info === undefined ? [] : [['info', JSON.stringify(info)]]),
       ...(address ? [['connected from', { text: address, open: () => openAddress(address) }]] : []),
       ...(since === undefined ? [] : [['since', `${new Date(since * 1000).toISOString().replace('.000', '')} (${duration(Math.max(0, Date.now() / 1000 - since))})`]]),
       ['send buffer', bytes(session.send_buffer_bytes)],
-      ...session.rooms.map((name) => ['room', { text: name, open: () => openRoom(name, namespace()) }]),
+      ...session.rooms.map((name) => ['room', { text: name, open: () => openRoom(name, inNamespace) }]),
     ],
     actions: [
-      disconnect('this session', () => ({ sessions: [id] })),
-      ...(user ? [refresh('this session', { session: id })] : []),
-      publish('this session', async ({ event, data }) => concerned(await ask('emit', { sessions: [id], event, data: json(data) }))),
+      disconnect(`session ${id}`, target),
+      ...(user ? [refresh(`session ${id}`, { session: id })] : []),
+      publish(`session ${id}`, async ({ event, data }) => concerned(await ask('emit', { ...target, event, data: json(data) }))),
     ],
   };
 });
@@ -167,40 +197,33 @@ const openRoom = (name, inNamespace) => open(`Room ${name}`, async () => {
   const { sessions, count } = await ask('sessions', { namespace: inNamespace, rooms: [name], limit: LISTED_MAX });
   return {
     facts: [['namespace', inNamespace], ['sessions', count], ['send buffers', bytes(queued(sessions))]],
-    sessions: byQueue(sessions),
+    sessions: byQueue(sessions).map((session) => ({ ...session, namespace: inNamespace })),
     actions: [
-      publish('this room', async ({ event, data }) => {
+      publish(`room ${name} of namespace ${inNamespace}`, async ({ event, data }) => {
         await ask('publish', { namespace: inNamespace, room: name, event, data: json(data) });
         return 'The message is published.';
       }),
-      disconnect(`all ${plural(count, 'session')} of this room`, () => ({ namespace: inNamespace, rooms: [name] })),
+      disconnect(`${plural(count, 'session')} of room ${name} of namespace ${inNamespace}`, { namespace: inNamespace, rooms: [name] }),
     ],
   };
 });
 
 const openUser = ({ id, issuer }) => open(`User ${id}`, async () => {
-  const all = async () => (await find(id)).filter(({ user }) => user?.id === id && user.issuer === issuer);
-  const sessions = await all();
-  if (!sessions.length) return undefined;
+  const all = () => find(id, ({ user }) => user?.id === id && user.issuer === issuer);
+  const found = await all();
+  if (!found.sessions.length && !found.truncated) return undefined;
   return {
-    facts: [['issuer', issuer], ['sessions', sessions.length], ['send buffers', bytes(queued(sessions))]],
-    sessions,
-    actions: [
-      disconnect(`this user's sessions, now ${sessions.length}`, async () => ({ sessions: ids(await all()) })),
-      refresh("this user's sessions", { subject: id, issuer }),
-    ],
+    facts: [['issuer', issuer], ...foundFacts(found)],
+    sessions: found.sessions,
+    actions: [disconnectFound(`user ${id}`, found, all), refresh(`the sessions of user ${id} on all nodes`, { subject: id, issuer })],
   };
 }, true);
 
 const openAddress = (address) => open(`Address ${address}`, async () => {
-  const all = async () => (await find(address)).filter((session) => session.address === address);
-  const sessions = await all();
-  if (!sessions.length) return undefined;
-  return {
-    facts: [['sessions', sessions.length], ['send buffers', bytes(queued(sessions))]],
-    sessions,
-    actions: [disconnect(`the address's sessions, now ${sessions.length}`, async () => ({ sessions: ids(await all()) }))],
-  };
+  const all = () => find(address, (session) => session.address === address);
+  const found = await all();
+  if (!found.sessions.length && !found.truncated) return undefined;
+  return { facts: foundFacts(found), sessions: found.sessions, actions: [disconnectFound(`address ${address}`, found, all)] };
 }, true);
 
 const openUpstream = (name) => open(`Upstream ${name}`, async () => {
@@ -217,7 +240,7 @@ const openUpstream = (name) => open(`Upstream ${name}`, async () => {
     ],
     actions: [{
       label: 'Fetch a key now',
-      question: 'Fetch this key from its API once? The answer shows the request, the response, and why a feed is stale.',
+      question: `Fetch a key from upstream ${name} once? The answer shows the request, the response, and why a feed is stale.`,
       fields: { key: failure?.key ?? '' },
       act: async ({ key }) => (await ask('fetch', { key })).text,
     }],
@@ -228,8 +251,8 @@ const openUpstream = (name) => open(`Upstream ${name}`, async () => {
 
 const SESSION_HEAD = ['session', 'send buffer', 'user', 'connected from', 'protocol', 'age', 'rooms'];
 function sessionRow(session) {
-  const { id, user, address, protocol, since, rooms, send_buffer_bytes: waiting } = session;
-  return [{ text: id, open: () => openSession(id) }, number(waiting, bytes(waiting)), user?.id ?? '–', address ?? '–', protocol, age(since), rooms.slice(0, 5).join(', ') + (rooms.length > 5 ? ` and ${rooms.length - 5} more` : '')];
+  const { id, namespace: inNamespace = '/', user, address, protocol, since, rooms, send_buffer_bytes: waiting } = session;
+  return [{ text: id, open: () => openSession(id, inNamespace) }, number(waiting, bytes(waiting)), user?.id ?? '–', address ?? '–', protocol, age(since), rooms.slice(0, 5).join(', ') + (rooms.length > 5 ? ` and ${rooms.length - 5} more` : '')];
 }
 
 /** Groups of sessions, the ones with the fullest send buffers first, then the largest. */
