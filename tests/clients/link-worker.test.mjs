@@ -430,6 +430,21 @@ test('one session is given back when Stentor asks and its handlers have had time
   assert.deepEqual([socket.connected, io.engine.clientsCount], [false, 0]);
 });
 
+test('a session that recovers a former socket is given back with it', async (t) => {
+  const { connection } = await worker(t, { options: { connectionStateRecovery: {} } });
+  connection.write(['OPEN', 1, false, handshake('s1')], ['MESSAGE', 1, ['0{"pid":"p","offset":"o"}']]);
+  const { request } = await connection.read('RESTORE');
+  connection.write(['RELEASE', 1]);
+  const entries = [];
+  while (entries.at(-1) !== 'RELEASED') {
+    const { entry, ack } = await connection.any();
+    if (['ADD', 'RELEASED'].includes(entry)) entries.push(entry);
+    // The worker has handled RELEASE.
+    if (entry === 'ack' && ack === 2) connection.write(['RESTORED', request, { sid: 'former', rooms: ['former'], data: {} }]);
+  }
+  assert.deepEqual(entries, ['ADD', 'RELEASED']);
+});
+
 test('`io.close()` ends the sessions', async (t) => {
   const { io, connection } = await worker(t);
   const socket = await connected(io, connection, 1);

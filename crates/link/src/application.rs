@@ -29,7 +29,7 @@ use balance::Balance;
 use bytes::Bytes;
 use holdings::Held;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Bounds and times of an application.
@@ -102,6 +102,8 @@ pub enum Closing {
 struct Worker {
     link: Link,
     sessions: BTreeMap<Handle, SessionId>,
+    /// The sessions that are open. They can move to other workers.
+    open: BTreeSet<Handle>,
     /// Number of sessions that wait for their description.
     resuming: usize,
     /// Number of sessions that the worker was asked to give back.
@@ -274,6 +276,7 @@ impl Application {
         let worker = Worker {
             link,
             sessions: BTreeMap::new(),
+            open: BTreeSet::new(),
             resuming: 0,
             releasing: 0,
             next_handle: 1,
@@ -566,14 +569,7 @@ impl Application {
                 self.wait(id, now);
             }
             (E::Released { namespace: Namespace::END, .. }, _) => {}
-            (entry, _) => {
-                match entry {
-                    E::Restore { .. } => session.is_recovering = true,
-                    E::Add { .. } => session.is_recovering = false,
-                    _ => {}
-                }
-                self.actions.push_back(Action::Session(link, id, entry));
-            }
+            (entry, _) => self.actions.push_back(Action::Session(link, id, entry)),
         }
     }
 }

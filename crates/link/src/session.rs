@@ -116,8 +116,6 @@ pub(crate) struct Session {
     pub(crate) is_confirming: bool,
     /// `true` from RELEASE until another worker has the session.
     pub(crate) is_moving: bool,
-    /// `true` while the worker connects a client that has asked for a former socket.
-    pub(crate) is_recovering: bool,
 }
 
 impl Session {
@@ -132,7 +130,6 @@ impl Session {
             is_blocked: false,
             is_confirming: false,
             is_moving: false,
-            is_recovering: false,
         }
     }
 

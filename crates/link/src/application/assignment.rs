@@ -34,7 +34,6 @@ impl Application {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let old = std::mem::replace(&mut session.state, state);
         session.is_blocked &= old.owner() == state.owner();
-        session.is_recovering &= old.owner() == state.owner();
         if matches!(state, State::Open(_)) {
             self.balance.moves -= usize::from(std::mem::take(&mut session.is_moving));
         }
@@ -43,6 +42,9 @@ impl Application {
             && let Some(worker) = self.workers.get_mut(&owner.link)
         {
             worker.sessions.insert(owner.handle, id);
+            if matches!(state, State::Open(_)) {
+                worker.open.insert(owner.handle);
+            }
             worker.resuming += usize::from(matches!(state, State::Resuming(_)));
             worker.releasing += usize::from(matches!(state, State::Moving(..)));
         }
@@ -60,6 +62,7 @@ impl Application {
             && let Some(worker) = self.workers.get_mut(&owner.link)
         {
             worker.sessions.remove(&owner.handle);
+            worker.open.remove(&owner.handle);
             worker.resuming -= usize::from(matches!(state, State::Resuming(_)));
             worker.releasing -= usize::from(matches!(state, State::Moving(..)));
         }

@@ -38,8 +38,9 @@ impl Application {
             };
             // A worker that is behind gets no further sessions. Otherwise they would return to the worker that has released them.
             let has_room = self.choose().is_some_and(|to| self.sessions_of(to) + 1 < staying);
-            let Some(id) = self.movable(from).filter(|_| has_room) else { return };
-            self.release(id, now);
+            if !has_room || !self.movable(from).is_some_and(|id| self.release(id, now)) {
+                return;
+            }
         }
     }
 
@@ -55,15 +56,16 @@ impl Application {
         (most.1 > share + 1 || most.1 > share && above > rest).then_some(most)
     }
 
-    /// A session that a worker can give back.
+    /// A session that a worker can give back. The worker may have any number of others, which wait for its answers.
     fn movable(&self, link: u32) -> Option<SessionId> {
-        self.workers.get(&link)?.sessions.values().copied().find(|id| self.movable_from(*id).is_some())
+        let worker = self.workers.get(&link)?;
+        worker.open.first().and_then(|handle| worker.sessions.get(handle)).copied()
     }
 
-    /// The worker of a session that can move: the session is open, its worker stays, and its client waits for no former socket.
+    /// The worker of a session that can move: the session is open, and its worker stays. Before the worker gives the session back, it
+    /// finishes the session's requests for namespaces and former sockets.
     fn movable_from(&self, id: SessionId) -> Option<Owner> {
-        let session = self.sessions.get(&id).filter(|session| !session.is_recovering)?;
-        let State::Open(owner) = session.state else { return None };
+        let State::Open(owner) = self.sessions.get(&id)?.state else { return None };
         self.link(owner.link)?.takes_sessions().then_some(owner)
     }
 

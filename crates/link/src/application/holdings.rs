@@ -5,7 +5,7 @@ use crate::link::{End, Link};
 use crate::session::Session;
 
 /// Bytes that a session needs in the table and its indexes, beside its queue and its handshake.
-const SESSION_BYTES: usize = size_of::<Session>() + 96;
+const SESSION_BYTES: usize = size_of::<Session>() + 104;
 
 /// Running totals over all sessions.
 #[derive(Debug, Default)]

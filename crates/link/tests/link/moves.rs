@@ -106,30 +106,33 @@ fn a_bounded_number_of_sessions_moves_at_a_time() {
 }
 
 #[test]
-fn sessions_without_an_open_socket_do_not_move() {
+fn sessions_whose_request_is_not_answered_do_not_move() {
     let mut rig = Rig::new(ApplicationOptions::default());
     let a = rig.start("a");
-    rig.worker_writes(a, WorkerEntry::Nsp { namespace: Namespace(0), name: name("/") });
-    rig.request(1);
-    rig.request(2);
-    rig.worker_writes(a, WorkerEntry::Config { config: json(r#"{"asks":true,"http":null}"#) });
-    rig.request(3);
+    let asks =
+        |asks: bool| WorkerEntry::Config { config: json(&format!(r#"{{"asks":{asks},"http":null}}"#)) };
+    rig.worker_writes(a, asks(true));
+    (1..=3).for_each(|id| _ = rig.request(id));
+    rig.worker_writes(a, asks(false));
     rig.request(4);
     rig.received(a);
-    let (pid, offset) = (name("pid"), name("offset"));
-    let restore =
-        WorkerEntry::Restore { request: 1, handle: Handle(1), namespace: Namespace(0), pid, offset };
-    rig.worker_writes(a, restore);
-    // The first session asks for a former socket, the last two wait for the worker's answer.
     rig.start("b");
-    assert_eq!(rig.received(a), "PEERS 2, RELEASE 2");
-    // The first one moves when it has its socket.
-    let (id, pid, rooms, state) = (name("i"), name("pid"), Vec::new(), json("{}"));
-    rig.worker_writes(
-        a,
-        WorkerEntry::Add { handle: Handle(1), namespace: Namespace(0), id, pid, rooms, state },
-    );
+    assert_eq!(rig.received(a), "PEERS 2, RELEASE 4");
+    rig.worker_writes(a, WorkerEntry::Accept { handle: Handle(1), headers: json("[]") });
     assert_eq!(rig.received(a), "RELEASE 1");
+}
+
+/// Otherwise, a client whose namespace refuses it would keep its session at the worker.
+#[test]
+fn a_session_that_asks_for_a_former_socket_moves() {
+    let (mut rig, a) = with_sessions(2);
+    rig.worker_writes(a, WorkerEntry::Nsp { namespace: Namespace(0), name: name("/") });
+    for handle in [1, 2].map(Handle) {
+        let (namespace, pid, offset) = (Namespace(0), name("pid"), name("offset"));
+        rig.worker_writes(a, WorkerEntry::Restore { request: 1, handle, namespace, pid, offset });
+    }
+    let b = rig.start("b");
+    assert_eq!(run_moves(&mut rig), BTreeMap::from([(a, (1, 0)), (b, (0, 1))]));
 }
 
 /// The process of a lost worker connects again.
