@@ -1,7 +1,7 @@
 //! `POST /api/v1/emit` with `ack`: an event that Socket.IO clients acknowledge, and the acknowledgements that arrive in time.
 //!
 //! Acknowledgements arrive on the threads of the cores. [`Gathered`] takes them until it is full; those beyond its bounds count as
-//! missing.
+//! missing. It ends with the request, although the cores keep its receiver until the timeout.
 
 use super::publish::ask;
 use super::{Refusal, State, json, reason};
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stentor_hub::Data;
-use stentor_ports::{Charge, Class, Command, Concerned, Ledger, Target};
+use stentor_ports::{Acknowledged, Charge, Class, Command, Concerned, Ledger, Target};
 use tokio::sync::Notify;
 
 fn bad(message: String) -> Refusal {
@@ -107,6 +107,16 @@ impl Gathered {
         self.arrived.notify_one();
     }
 
+    /// Passes acknowledgements on for as long as the request waits.
+    fn receiver(self: &Arc<Self>) -> Acknowledged {
+        let gathered = Arc::downgrade(self);
+        Arc::new(move |data| {
+            if let Some(gathered) = gathered.upgrade() {
+                gathered.add(&data);
+            }
+        })
+    }
+
     /// Waits until that many acknowledgements have arrived.
     async fn wait_for(&self, count: usize) {
         while self.received().count < count {
@@ -139,9 +149,9 @@ pub(super) async fn emit(
         options.acknowledgements_bytes_max,
         &state.ledger,
     ));
+    let answered = gathered.receiver();
     let Concerned { sessions, missing_nodes, .. } = ask(state, |done| {
-        let (gathered, event, data) = (gathered.clone(), event.clone(), data.clone());
-        let answered = Arc::new(move |data: Data| gathered.add(&data));
+        let (event, data, answered) = (event.clone(), data.clone(), answered.clone());
         let call = Command::Call { event, data, timeout, answered, done };
         state.data_plane.commands.command(target.clone(), call);
     })
@@ -183,5 +193,18 @@ mod tests {
         gathered.add(&data("1"));
         let received = gathered.received();
         assert_eq!((received.texts.len(), received.count, received.charge.bytes()), (1, 2, 65));
+    }
+
+    #[test]
+    fn acknowledgements_are_charged_until_the_request_ends() {
+        let ledger = Arc::new(Ledger::new(usize::MAX));
+        let data = Data::Arguments { json: "1".into(), attachments: [].into() };
+        let gathered = Arc::new(Gathered::new(2, 1_000, &ledger));
+        let answered = gathered.receiver();
+        answered(data.clone());
+        assert_eq!(ledger.bytes(), ACKNOWLEDGEMENT_BYTES + 1);
+        drop(gathered);
+        answered(data);
+        assert_eq!(ledger.bytes(), 0);
     }
 }
