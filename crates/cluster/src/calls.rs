@@ -6,12 +6,13 @@
 //!      └──── Acknowledged ◄─────────┘  one frame per 20 ms or 64 KiB
 //! ```
 //!
-//! Lost frames aren't repeated: their acknowledgements are missing in the result.
+//! Lost frames aren't repeated: their acknowledgements are missing in the result. A call ends with its caller's [`Acknowledged`], or after its
+//! timeout.
 
 use crate::frame::Frame;
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use stentor_hub::Data;
 use stentor_ports::{Acknowledged, Charge, Class, Ledger};
@@ -28,29 +29,42 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Size of an acknowledgement besides its text.
 const ACKNOWLEDGEMENT_BYTES: usize = 64;
 
+/// The receiver of a call's acknowledgements, for as long as its caller keeps it.
+type Caller = Weak<dyn Fn(Data) + Send + Sync>;
+
 /// Calls of this node that wait for acknowledgements of other nodes.
 #[derive(Default)]
-pub(crate) struct Calls(HashMap<u64, (Instant, Acknowledged)>);
+pub(crate) struct Calls(HashMap<u64, (Instant, Caller)>);
 
 impl Calls {
     /// Begins a call. Returns its id, or `None` if too many calls wait.
-    pub(crate) fn begin(&mut self, now: Instant, timeout: Duration, answered: Acknowledged) -> Option<u64> {
+    pub(crate) fn begin(&mut self, now: Instant, timeout: Duration, answered: &Acknowledged) -> Option<u64> {
         self.expire(now);
         (self.0.len() < CALLS_MAX).then_some(())?;
         let id = fastrand::u64(..);
-        self.0.insert(id, (now + timeout + GRACE, answered));
+        self.0.insert(id, (now + timeout + GRACE, Arc::downgrade(answered)));
         Some(id)
     }
 
-    /// Removes the calls whose time is over.
+    /// Removes the calls whose time is over, or whose callers have enough acknowledgements.
     pub(crate) fn expire(&mut self, now: Instant) {
-        self.0.retain(|_, (until, _)| now < *until);
+        self.0.retain(|_, (until, answered)| now < *until && answered.strong_count() > 0);
     }
 
     /// The receiver of a call's acknowledgements.
     pub(crate) fn receiver(&self, id: u64) -> Option<Acknowledged> {
-        self.0.get(&id).map(|(_, answered)| answered.clone())
+        self.0.get(&id)?.1.upgrade()
     }
+}
+
+/// A receiver for sessions of this node, which may keep it until the call's timeout. It ends with the caller's receiver.
+pub(crate) fn forwarder(answered: &Acknowledged) -> Acknowledged {
+    let answered = Arc::downgrade(answered);
+    Arc::new(move |data| {
+        if let Some(answered) = answered.upgrade() {
+            answered(data);
+        }
+    })
 }
 
 /// Collects the acknowledgements of this node's clients for another node.
@@ -113,17 +127,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_ends_after_its_timeout_and_calls_are_bounded() {
+    fn a_call_ends_with_its_caller_or_its_timeout_and_calls_are_bounded() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
         let mut calls = Calls::default();
-        let answered: Acknowledged = Arc::new(|_| {});
-        let ids: Vec<_> = (0..CALLS_MAX).filter_map(|_| calls.begin(now, second, answered.clone())).collect();
-        assert_eq!(ids.len(), CALLS_MAX);
-        assert!(calls.receiver(ids[0]).is_some());
-        assert_eq!(calls.begin(now + second, second, answered.clone()), None);
+        let [answered, other] = [(); 2].map(|()| -> Acknowledged { Arc::new(|_| {}) });
+        let first = calls.begin(now, second, &other).unwrap();
+        let ids: Vec<_> = (1..CALLS_MAX).filter_map(|_| calls.begin(now, second, &answered)).collect();
+        assert_eq!(ids.len(), CALLS_MAX - 1);
+        assert!(calls.receiver(first).is_some() && calls.receiver(ids[0]).is_some());
+        assert_eq!(calls.begin(now + second, second, &answered), None);
+        drop(other);
+        assert!(calls.receiver(first).is_none());
+        assert!(calls.begin(now + second, second, &answered).is_some());
+        assert_eq!(calls.begin(now + second, second, &answered), None);
         let later = now + second + GRACE;
-        assert!(calls.begin(later, second, answered).is_some());
+        assert!(calls.begin(later, second, &answered).is_some());
         assert!(calls.receiver(ids[0]).is_none());
     }
 }

@@ -241,9 +241,8 @@ impl Cluster {
         self.surveyed.notify_one();
     }
 
-    /// Begins a call whose acknowledgements `answered` receives, also those of other nodes. Returns its id, or `None` if too many
-    /// calls wait.
-    pub(crate) fn begin_call(&self, timeout: Duration, answered: Acknowledged) -> Option<u64> {
+    /// Begins a call. `answered` receives the acknowledgements of other nodes. Returns the call's id, or `None` if too many calls wait.
+    pub(crate) fn begin_call(&self, timeout: Duration, answered: &Acknowledged) -> Option<u64> {
         self.state().calls.begin(clock::now(), timeout, answered)
     }
 

@@ -1,5 +1,6 @@
 //! Commands and feeds of a node in a cluster, as the control plane sees them: commands for sessions reach those of all nodes.
 
+use crate::calls::forwarder;
 use crate::cluster::Cluster;
 use crate::finish::Finish;
 use crate::frame::{Answered, Question, Task};
@@ -165,12 +166,13 @@ impl Commands for ClusterCommands {
                 Command::Emit { event, data, volatile, done }
             }
             Command::Call { event, data, timeout, answered, done } => {
-                let Some(call) = self.cluster.begin_call(timeout, answered.clone()) else {
+                let Some(call) = self.cluster.begin_call(timeout, &answered) else {
                     return done.answer(Err(CommandError::Busy));
                 };
                 let task = Task::Call { call, event: event.clone(), data: data.clone(), timeout };
                 let question = Question::Sessions(to, task);
                 let done = self.then_ask(done, question, Answered::Concerned, Finish::Concerned);
+                let answered = forwarder(&answered);
                 Command::Call { event, data, timeout, answered, done }
             }
             command => self.on_all_nodes(command, |task| Question::Sessions(to, task)),

@@ -28,7 +28,8 @@ pub struct Publish {
     pub data: Data,
 }
 
-/// Receives acknowledgements.
+/// Receives acknowledgements. The caller of [`Command::Call`] keeps a clone until it has enough of them. Other nodes' acknowledgements are
+/// passed on as long as the clone exists.
 pub type Acknowledged = Arc<dyn Fn(Data) + Send + Sync>;
 
 /// A session that a [`Target`] names.

@@ -14,10 +14,10 @@ use stentor_cluster::{
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, SessionId, Topic};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
-    Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane, DocumentChange, Done,
-    Drain, FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger, Lifecycle, LinkApp,
-    LinkCarrier, LinkNodeSink, MetricSource, PublicId, Publish, PushDenied, PushedFeed, Recheck,
-    RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
+    Acknowledged, Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane,
+    DocumentChange, Done, Drain, FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger,
+    Lifecycle, LinkApp, LinkCarrier, LinkNodeSink, MetricSource, PublicId, Publish, PushDenied, PushedFeed,
+    Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
     SessionDetails, SessionInfo, SessionList, Target, Topology,
 };
 use tokio::sync::{oneshot, watch};
@@ -574,22 +574,29 @@ async fn an_emit_is_carried_by_the_broker_but_to_sessions_by_name() {
     assert_eq!(b.commands(), [note]);
 }
 
+/// Records the acknowledgements of a call.
+fn recording(seen: &Arc<Mutex<Vec<String>>>) -> Acknowledged {
+    let seen = seen.clone();
+    Arc::new(move |data| match data {
+        Data::Arguments { json, .. } => {
+            seen.lock().unwrap().push(String::from_utf8(json.to_vec()).unwrap());
+        }
+        other => panic!("{other:?}"),
+    })
+}
+
+fn calling(answered: &Acknowledged, done: Done<Concerned>) -> Command {
+    let data = Data::Arguments { json: "1".into(), attachments: [].into() };
+    let timeout = Duration::from_secs(5);
+    Command::Call { event: "ask".into(), data, timeout, answered: answered.clone(), done }
+}
+
 #[tokio::test(start_paused = true)]
 async fn acknowledgements_of_all_nodes_reach_the_caller() {
     let (_memory, [a, b, c]) = three().await;
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-    let call = |done| {
-        let seen = seen.clone();
-        let answered = move |data| match data {
-            Data::Arguments { json, .. } => {
-                seen.lock().unwrap().push(String::from_utf8(json.to_vec()).unwrap())
-            }
-            other => panic!("{other:?}"),
-        };
-        let data = Data::Arguments { json: "1".into(), attachments: [].into() };
-        let timeout = Duration::from_secs(5);
-        Command::Call { event: "ask".into(), data, timeout, answered: Arc::new(answered), done }
-    };
+    let answered = recording(&seen);
+    let call = |done| calling(&answered, done);
     let target = Target::of("/").unwrap().room("red").unwrap();
     assert_eq!(a.command(target.clone(), call).await, Concerned::sessions(1 + 2 + 4));
     pass(Duration::from_millis(30)).await;
@@ -613,6 +620,28 @@ async fn acknowledgements_of_all_nodes_reach_the_caller() {
     answered(Data::Arguments { json: "too late".into(), attachments: [].into() });
     pass(Duration::from_millis(30)).await;
     assert_eq!(*seen.lock().unwrap(), ["late"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_ends_with_its_caller() {
+    let (_memory, [a, b, _c]) = three().await;
+    let seen = Arc::default();
+    let answered = recording(&seen);
+    *b.plane.is_silent.lock().unwrap() = true;
+    a.command(everybody(), |done| calling(&answered, done)).await;
+    *a.plane.is_silent.lock().unwrap() = true;
+    a.all.command(everybody(), calling(&answered, Done::new(|_| {})));
+    pass(Duration::from_millis(30)).await;
+    // Clients of both nodes acknowledge after the caller has ended.
+    drop(answered);
+    seen.lock().unwrap().clear();
+    for node in [&a, &b] {
+        let Some(Command::Call { answered, .. }) = node.plane.kept.lock().unwrap().pop() else { panic!() };
+        answered(Data::Arguments { json: "too late".into(), attachments: [].into() });
+    }
+    pass(Duration::from_millis(30)).await;
+    assert!(seen.lock().unwrap().is_empty());
+    assert_eq!(Arc::strong_count(&seen), 1, "the sessions' receivers keep nothing of the caller");
 }
 
 #[tokio::test(start_paused = true)]
