@@ -120,7 +120,7 @@ describe("the demo's page", { concurrency: true, skip: missing('Chromium') }, ()
     const { url, page, errors } = await demo(t, 'Chromium', [], { width: 1280, height: 860 });
     assert.match(await page.locator('#pace').innerText(), /clock runs 6 times as fast as yours/);
     const links = await page.locator('#docs a').evaluateAll((nodes) => nodes.map((node) => node.getAttribute('href')));
-    assert.equal(links.length, 12);
+    assert.equal(links.length, 17);
     for (const href of links) {
       await page.goto(url + href);
       assert.equal(await page.locator('h1').count(), 1, href);
