@@ -111,7 +111,7 @@ pub static OPERATIONS: [Operation; 22] = [
         description: "Publishes one message, or many messages in order. With many, the server publishes each as it arrives, and stops at the \
                       first invalid line: `published` is the number of messages before it, `error.line` its number.\n\nIf `room` is the \
                       id of a session, only that session receives the message, on any node. A `volatile` message skips sessions that \
-                      can't receive it at once. Neither of these messages is kept in a history.\n\nWith an \
+                      can't receive it at once. A history keeps no messages of these two kinds.\n\nWith an \
                       `idempotency_key`, a message can be sent again when the response is lost: within five minutes, it is published \
                       once per room and key, and the response is the same. The server keeps the keys in memory until it ends. In a \
                       cluster, this holds for requests to the same node; for rooms with history it holds for all nodes, also after \

@@ -9,7 +9,7 @@ pub struct FullestSessions {
     /// Number of all sessions that were found.
     pub count: usize,
     limit: usize,
-    /// The listed sessions, by the bytes in their send buffers. The number tells equal ones apart.
+    /// The listed sessions, by the bytes in their send buffers and a consecutive number, because several may have equal bytes.
     sessions: BTreeMap<(usize, usize), SessionInfo>,
     /// Bytes of the ids and names in `sessions`.
     bytes: usize,

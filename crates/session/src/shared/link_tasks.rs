@@ -1,6 +1,7 @@
 //! Commands for the sockets of applications whose clients are served by workers. Each core does its part.
 
-use super::tasks::{FoundRooms, Gather, LinkTask, LinkWork, Names, Task};
+use super::gather::Gather;
+use super::tasks::{FoundRooms, LinkTask, LinkWork, Names, Task};
 use super::{ControlCommand, Shared};
 use crate::ports::{
     Command, Concerned, Done, LinkApp, LinkBroadcast, LinkChange, LinkMessage, LinkSelect, RoomList,

@@ -3,6 +3,7 @@
 mod command;
 mod draining;
 mod fullest;
+mod gather;
 pub(crate) mod limits;
 pub mod link;
 mod link_tasks;

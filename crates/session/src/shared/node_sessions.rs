@@ -1,7 +1,8 @@
 //! Lists sessions of all cores of this node, of all protocols and namespaces.
 
 use super::fullest::FullestSessions;
-use super::tasks::{Gather, NodeSessionsTask, Task};
+use super::gather::Gather;
+use super::tasks::{NodeSessionsTask, Task};
 use super::{ControlCommand, Shared};
 use crate::ports::{Done, SESSIONS_LISTED_MAX, SessionList, SessionsQuery};
 use std::sync::Arc;

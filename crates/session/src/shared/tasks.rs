@@ -7,6 +7,7 @@
 //! **Invariant.** A command is answered exactly once: when the last task is finished, or dropped.
 
 use super::fullest::FullestSessions;
+use super::gather::Gather;
 use super::{ControlCommand, Shared};
 use crate::identity::ClientId;
 use crate::ports::{
@@ -15,67 +16,14 @@ use crate::ports::{
     Target,
 };
 use std::collections::BTreeMap;
-use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{
-    CoreId, Data, Emit, MEMBERS_LISTED_MAX, Room, Rooms, Selection, SessionId, Tally, Topic, core_of,
+    CoreId, Data, Emit, MEMBERS_LISTED_MAX, Room, Rooms, Selection, SessionId, Topic, core_of,
 };
 
 /// Estimated size of one entry of a list in bytes, charged while the list is made.
 const LIST_ENTRY_BYTES: usize = 256;
-
-/// Adds up the results of a command's tasks, and answers the command when all tasks are done.
-pub struct Gather<T: Default>(Mutex<Gathered<T>>);
-
-struct Gathered<T> {
-    sum: T,
-    /// Number of unfinished tasks.
-    tasks: usize,
-    done: Option<Done<T>>,
-}
-
-impl<T: Default> Gather<T> {
-    pub(super) fn new(tasks: usize, done: Done<T>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Gathered { sum: T::default(), tasks, done: Some(done) })))
-    }
-
-    /// Calls `add` with the result so far. `finished` is the number of tasks that this finishes.
-    fn add(&self, add: impl FnOnce(&mut T), finished: usize) {
-        let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        add(&mut gathered.sum);
-        gathered.tasks -= finished;
-    }
-
-    /// Finishes a task: `add` adds its result. The command is answered when the last reference is dropped.
-    pub fn finish(&self, add: impl FnOnce(&mut T)) {
-        self.add(add, 1);
-    }
-
-    fn fail(&self, error: CommandError) {
-        let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).done.take();
-        if let Some(done) = done {
-            done.answer(Err(error));
-        }
-    }
-}
-
-impl<T: Default> Drop for Gather<T> {
-    fn drop(&mut self) {
-        let gathered = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if gathered.tasks == 0
-            && let Some(done) = gathered.done.take()
-        {
-            done.answer(Ok(mem::take(&mut gathered.sum)));
-        }
-    }
-}
-
-impl Tally for Gather<Concerned> {
-    fn add(&self, sessions: usize) {
-        self.add(|sum| sum.sessions += sessions, 0);
-    }
-}
 
 /// A core's part of a command.
 #[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
