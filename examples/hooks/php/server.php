@@ -1,9 +1,23 @@
 <?php
 // A backend for Stentor's hooks: it says who clients are, and what their events do. docs/hooks.md
 //   composer require stentor/backend      # until its first release, with ../../../clients/backend/php as a repository of type "path"
-//   HOOK_SECRET=… php -S 127.0.0.1:9000 server.php
+//   HOOK_SECRET=… php server.php [PORT]
 
 use Stentor\{Answer, Hooks};
+
+// From the command line, this file starts PHP's own server, which runs it again for each request. A web server runs it for requests only.
+if (PHP_SAPI === 'cli') {
+    if (!getenv('HOOK_SECRET')) {
+        fwrite(STDERR, "HOOK_SECRET is missing: it is the secret of [[hooks]] in stentor.toml\n");
+        exit(1);
+    }
+    $arguments = ['-S', '127.0.0.1:' . (int) ($argv[1] ?? 9000), __FILE__];
+    if (function_exists('pcntl_exec')) {
+        // The server takes the place of this process, and so receives its signals.
+        pcntl_exec(PHP_BINARY, $arguments);
+    }
+    exit(proc_close(proc_open([PHP_BINARY, ...$arguments], [STDIN, STDOUT, STDERR], $pipes)));
+}
 
 require __DIR__ . '/vendor/autoload.php';
 
