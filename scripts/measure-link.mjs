@@ -1,8 +1,9 @@
 #!/usr/bin/env node
 // CPU and memory of Socket.IO server code on Stentor, Stentor and its workers together, beside the same code on plain socket.io.
 //
-//     scripts/measure-link.mjs [--rounds 5] [--work echo-200,echo-10,broadcast,connect,idle] [--workers 4] [BINARY]
+//     scripts/measure-link.mjs [--rounds 5] [--work echo-200,echo-10,broadcast,connect,idle] [--workers 4] [--scale 0.1] [BINARY]
 //
+// --scale multiplies the numbers of messages, connections and clients: with less than 1, a run shows only that the script works.
 // With several workers, plain socket.io has as many processes with its Redis adapter, behind nginx; Redis and nginx count as well.
 //
 // The binary is target/release/stentor by default. Both servers run beside each other; rounds alternate between them, so that other
@@ -37,15 +38,29 @@ const started = [];
 
 async function main() {
   const { values, positionals } = parseArgs({
-    options: { rounds: { type: 'string', default: '5' }, work: { type: 'string', default: Object.keys(WORKS).join(',') }, workers: { type: 'string', default: '1' } },
+    options: {
+      rounds: { type: 'string', default: '5' },
+      work: { type: 'string', default: Object.keys(WORKS).join(',') },
+      workers: { type: 'string', default: '1' },
+      scale: { type: 'string', default: '1' },
+    },
     allowPositionals: true,
   });
+  const names = values.work.split(',');
+  const unknown = names.filter((name) => !Object.hasOwn(WORKS, name));
+  const isPositive = (text) => Number(text) > 0;
+  if (unknown.length || ![values.rounds, values.workers, values.scale].every(isPositive)) {
+    console.error(`measure-link: ${unknown.length ? `no work is named ${unknown}, only ${Object.keys(WORKS)}` : 'rounds, workers and scale are numbers above 0'}`);
+    process.exitCode = 2;
+    return;
+  }
+  const scaled = ({ title, ...counts }) => ({ title, ...Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, Math.ceil(count * Number(values.scale))])) });
   const folder = mkdtempSync(path.join(tmpdir(), 'measure-link-'));
   try {
     const count = Number(values.workers);
     const servers = { plain: await plain(folder, count), linked: await linked(folder, count, positionals[0] ?? path.join(root, 'target/release/stentor')) };
-    for (const name of values.work.split(',')) {
-      const work = WORKS[name];
+    for (const name of names) {
+      const work = scaled(WORKS[name]);
       const measure = name === 'idle' ? memory : cpu;
       const clients = {};
       for (const [server, { port }] of Object.entries(servers)) clients[server] = child('clients', { port });

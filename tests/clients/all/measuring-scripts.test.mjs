@@ -1,0 +1,103 @@
+// The scripts that measure: their arguments, and what they make of recorded reports of valgrind and strace. `make counts` needs a release build, so no test runs it.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { binary, root, temporary } from '../harness.mjs';
+
+async function run(script, args, environment = {}) {
+  const child = spawn(path.join(root, 'scripts', script), args, { env: { ...process.env, ...environment }, stdio: ['ignore', 'pipe', 'pipe'] });
+  let stdout = '';
+  let stderr = '';
+  child.stdout.on('data', (chunk) => (stdout += chunk));
+  child.stderr.on('data', (chunk) => (stderr += chunk));
+  const [status] = await once(child, 'close');
+  return { status, stdout, stderr };
+}
+
+/** Echoes in the two runs of a count: the script divides by their difference. */
+const ECHOES = 12_000 - 2_000;
+
+/** Programs in place of valgrind and strace: they run the server, and report recorded figures of a run with fewer echoes and one with more. */
+function recorder(t) {
+  const folder = temporary(t);
+  const file = (name) => path.join(folder, name);
+  const tool = (name, report) => {
+    writeFileSync(file(name), `#!/bin/sh
+n=$(cat ${file(name)}.runs)
+echo $((n + 1)) >${file(name)}.runs
+figure=$(sed -n "$((n % 2 + 1))p" ${file(name)}.figures)
+${report}
+`);
+    chmodSync(file(name), 0o755);
+  };
+  tool('valgrind', 'while [ "${1#-}" != "$1" ]; do shift; done\n"$@"\nprintf \'==7== \\n==7== I refs:        %s\\n\' "$figure" >&2');
+  tool('strace', `table=$4; shift 4\n"$@"\nprintf '%% time     seconds  usecs/call     calls    errors syscall\\n100.00    0.412345           1 %9s        12 total\\n' "$figure" >"$table"`);
+  const figures = (name, first, more) => {
+    writeFileSync(`${file(name)}.runs`, '0');
+    writeFileSync(`${file(name)}.figures`, `${first.toLocaleString('en')}\n${(first + more).toLocaleString('en')}\n`.replaceAll(',', name === 'strace' ? '' : ','));
+  };
+  return {
+    table: file('counts.toml'),
+    counts(args, { instructions = 1_271, calls = 3.03 } = {}) {
+      figures('valgrind', 123_456_789, instructions * ECHOES);
+      figures('strace', 7_000, Math.round(calls * ECHOES));
+      return run('count-instructions', [...args, binary], { PATH: `${folder}:${process.env.PATH}` });
+    },
+  };
+}
+
+test('count-instructions: counts are compared with a table, and written into it', async (t) => {
+  const { table, counts } = recorder(t);
+  const original = path.join(root, 'scripts/counts.toml');
+  writeFileSync(table, readFileSync(original));
+  const check = ['--work', 'echo', '--check', table];
+  const same = await counts(check);
+  assert.deepEqual([same.status, same.stderr], [0, '']);
+  assert.match(same.stdout, /^echo of 64 bytes +1,271 instructions +3\.03 calls\n$/);
+  // The tolerances: 2 % of the instructions, 5 % of the calls, more or less.
+  for (const tolerated of [{ instructions: 1_290 }, { instructions: 1_250 }, { calls: 3.17 }]) assert.equal((await counts(check, tolerated)).status, 0, JSON.stringify(tolerated));
+  const more = await counts(check, { instructions: 1_302, calls: 2.5 });
+  assert.equal(more.status, 1);
+  assert.match(more.stderr, /^echo: 1,302 instructions instead of 1,271: \+2\.4%, of which 2% are let pass\necho: 2\.5 system calls instead of 3\.03: -17\.5%, of which 5% are let pass\n/);
+
+  // An update of one work leaves the others.
+  assert.equal((await counts(['--work', 'echo', '--update', table], { instructions: 1_302 })).status, 0);
+  const entries = (text) => text.replace(/^#.*\n/gm, '');
+  assert.equal(entries(readFileSync(table, 'utf8')), entries(readFileSync(original, 'utf8')).replace('instructions = 1271', 'instructions = 1302'));
+  assert.equal((await counts(check, { instructions: 1_302 })).status, 0);
+});
+
+test('count-instructions: mistakes are named before anything is counted', async (t) => {
+  const { table, counts } = recorder(t);
+  writeFileSync(table, '[echo]\ninstructions = 1\nsystem_calls = 1\n');
+  for (const [args, status, message] of [
+    [['--work', 'nothing'], 2, /invalid choice: 'nothing'/],
+    [['--check', table, '--update', table], 2, /not allowed with argument/],
+    [['--check', `${table}.missing`], 1, /counts\.toml\.missing doesn't exist: write it with --update/],
+    [['--check', table, '--work', 'join'], 1, /^not in the table: join\n$/],
+    [['--update', table, '--work', 'remote'], 1, /^not in the table: remote\n$/],
+  ]) {
+    const { status: ended, stdout, stderr } = await counts(args);
+    assert.deepEqual([ended, stdout], [status, ''], stderr);
+    assert.match(stderr, message);
+  }
+});
+
+test('measure-link: one short round of each work', async () => {
+  const { status, stdout, stderr } = await run('measure-link.mjs', ['--rounds', '1', '--scale', '0.01', binary]);
+  assert.equal(status, 0, stderr);
+  const lines = stdout.trimEnd().split('\n');
+  assert.equal(lines.length, 6, stdout);
+  for (const line of lines) assert.match(line, /^\S.* plain +-?\d+\.\d\d (µs|kB) {3}linked +-?\d+\.\d\d \1 \(workers -?\d+\.\d\d\) {3}ratio -?\d+\.\d\d$/);
+});
+
+test('measure-link: mistakes are named', async () => {
+  for (const [args, message] of [[['--work', 'echo-3'], /no work is named echo-3, only echo-200/], [['--rounds', 'x'], /numbers above 0/], [['--scale', '0'], /numbers above 0/]]) {
+    const { status, stderr } = await run('measure-link.mjs', [...args, binary]);
+    assert.equal(status, 2, stderr);
+    assert.match(stderr, message);
+  }
+});
