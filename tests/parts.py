@@ -80,6 +80,8 @@ PARTS = [
     {'name': 'server-packages', 'suites': ['all'], 'after': ['package-build-aarch64'],
      'environment': {**PACKAGE, 'OTHER_PACKAGE_OUTPUT': OTHER_PACKAGE['PACKAGE_OUTPUT']}, 'tools': ['qemu-aarch64-static', 'dpkg-deb', 'ssh-keygen'],
      'files': ['tests/package/server-packages.test.mjs']},
+    {'name': 'first-hour', 'suites': ['all'], 'after': ['package-build'], 'environment': PACKAGE, 'tools': ['unshare', 'ip', 'openssl', 'curl'],
+     'command': ['tests/package/first-hour']},
     {'name': 'kubernetes', 'suites': ['all'], 'after': ['setup-all'], 'files': ['tests/package/kubernetes.test.mjs']},
     {'name': 'clients-all', 'suites': ['all'], 'after': ['build-all', 'build-lab', 'setup-all'],
      'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'apache2', 'haproxy', 'caddy', 'lighttpd', 'varnishd', 'prometheus', 'php', 'ls /usr/sbin/php-fpm*', 'firefox|firefox-esr', 'mvn', 'javac',

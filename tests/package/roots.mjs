@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cpSync, mkdirSync, readdirSync, readFileSync, realpathSync, symlinkSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { temporary, website } from '../clients/harness.mjs';
 
@@ -14,6 +14,9 @@ export function run(command, ...args) {
 }
 
 export const which = (program) => run('sh', '-c', `command -v ${program}`).trim();
+
+/** Starts to measure: calls give the seconds since. */
+export const stopwatch = (began = performance.now()) => () => (performance.now() - began) / 1000;
 
 // As root, or as root of a user namespace.
 export const asRoot = process.getuid() === 0 ? [] : ['unshare', '--map-root-user'];
@@ -40,8 +43,34 @@ export function emptyRoot(t, programs, folders = []) {
   };
 }
 
-/** A registry of npm and PyPI with the packages in a folder: `npm` and `pypi` are the addresses, `bytes` counts what was downloaded. */
-export async function registry(t, output, version) {
+/** The packages below folders of npm (`node_modules`), with those that packages have for themselves: by name, their folders by version. */
+function installed(folders) {
+  const found = new Map();
+  const read = (folder) => {
+    const manifest = path.join(folder, 'package.json');
+    if (existsSync(manifest)) {
+      const { name, version } = JSON.parse(readFileSync(manifest, 'utf8'));
+      if (name && version) found.set(name, (found.get(name) ?? new Map()).set(version, folder));
+    }
+    walk(path.join(folder, 'node_modules'));
+  };
+  const walk = (folder) => {
+    if (!existsSync(folder)) return;
+    for (const name of readdirSync(folder).filter((name) => !name.startsWith('.'))) {
+      if (name.startsWith('@')) for (const inner of readdirSync(path.join(folder, name))) read(path.join(folder, name, inner));
+      else read(path.join(folder, name));
+    }
+  };
+  folders.forEach(walk);
+  return found;
+}
+
+/**
+ * A registry of npm and PyPI with the packages in a folder, and those of folders of npm: `npm` and `pypi` are the addresses, `bytes` counts what was
+ * downloaded.
+ */
+export async function registry(t, output, version, folders = []) {
+  const others = installed(folders);
   const files = readdirSync(output).filter((name) => /\.(tgz|whl)$/.test(name) && !name.startsWith('stentor-helm'));
   const read = (name) => readFileSync(path.join(output, name));
   const manifests = new Map(files.filter((name) => name.endsWith('.tgz')).map((name) => {
@@ -55,13 +84,25 @@ export async function registry(t, output, version) {
       response.writeHead(200, { 'Content-Type': type });
       response.end(body);
     };
-    const [, kind, name] = /^\/(npm|files|simple)\/([^?]*)/.exec(decodeURIComponent(url)) ?? [];
+    const [, kind, name] = /^\/(npm|files|other|simple)\/([^?]*)/.exec(decodeURIComponent(url)) ?? [];
     if (kind === 'files' && files.includes(name)) return answer('application/octet-stream', read(name));
     if (kind === 'npm' && manifests.has(name)) {
       const { manifest, name: file } = manifests.get(name);
       const integrity = `sha512-${createHash('sha512').update(read(file)).digest('base64')}`;
       const dist = { tarball: `${origin}/files/${file}`, integrity };
       return answer('application/json', JSON.stringify({ name, 'dist-tags': { latest: version }, versions: { [version]: { ...manifest, dist } } }));
+    }
+    if (kind === 'npm' && others.has(name)) {
+      const versions = Object.fromEntries([...others.get(name)].map(([version, folder]) => {
+        const dist = { tarball: `${origin}/other/${name}@${version}` };
+        return [version, { ...JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')), dist }];
+      }));
+      return answer('application/json', JSON.stringify({ name, 'dist-tags': { latest: Object.keys(versions).at(-1) }, versions }));
+    }
+    if (kind === 'other') {
+      const [, other, version] = /^(.+)@(.+)$/.exec(name);
+      const { stdout } = spawnSync('tar', ['--create', '--gzip', '--exclude=./node_modules', '--transform=s,^\\.,package,', '.'], { cwd: others.get(other).get(version), maxBuffer: 2 ** 26 });
+      return answer('application/octet-stream', stdout);
     }
     if (kind === 'simple' && name === 'stentor/') {
       return answer('text/html', files.filter((file) => file.endsWith('.whl')).map((file) => `<a href="/files/${file}">${file}</a>`).join('\n'));

@@ -15,7 +15,10 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn pages() -> Vec<String> {
     let root = root();
     let mut pages = files(&root.join("docs"), "md");
-    for folder in ["", "clients/js", "fuzz", "lab/peers", "tests/clients/foreign"] {
+    let others = ["", "fuzz", "lab/peers", "tests/clients/foreign"];
+    let clients = ["clients/js", "clients/backend", "clients/python-socketio", "clients/socketio-server"];
+    let examples = ["examples/chat/python", "examples/chat/socketio"];
+    for folder in others.into_iter().chain(clients).chain(examples) {
         let entries = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
         pages.extend(entries.filter(|path| path.extension() == Some("md".as_ref())));
     }

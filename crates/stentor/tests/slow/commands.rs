@@ -1,8 +1,9 @@
 //! Runs the commands of every page in order, as a reader would paste them, and checks the configurations of
 //! every page.
 //!
-//! Each page gets a folder that looks like a checkout with a release build, and its own ports. The command
-//! lines of `stentor lab` and `stentor-attack` are tested in their crates.
+//! Each page gets a folder that looks like a checkout, the command `stentor`, and its own ports. The command
+//! lines of `stentor lab` and `stentor-attack` are tested in their crates. `tests/package/first-hour.mjs`
+//! pastes the pages of a reader's first hour as they stand, into an installation from the packages.
 
 use crate::pages::{blocks, pages, root};
 use crate::redis_server;
@@ -18,13 +19,14 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that aren't run here: their start, and the reason.
-const NOT_RUN: [(&str, &str); 31] = [
+const NOT_RUN: [(&str, &str); 39] = [
     (
         "make ",
         "`make test-all` runs this test; tests/stentor/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
     ),
     ("cargo ", "the build of this test is a build; the others take minutes or need a nightly compiler"),
     ("scripts/run-tests ", "runs this test"),
+    ("scripts/run-suites.mjs", "downloads suites, and takes minutes"),
     ("scripts/check-dependencies", "tests/stentor/dependencies.rs runs it"),
     ("lab/build", "a build with optimization takes minutes; `make test-all` builds the lab without it"),
     ("lab/bench", "lab/program/src/cli.rs checks the arguments; a run takes minutes"),
@@ -45,8 +47,15 @@ const NOT_RUN: [(&str, &str); 31] = [
         "tests/clients/all/link-deploys.test.mjs runs the chat with its workers",
     ),
     ("cd examples/chat/socketio", "the same"),
+    ("npm install --global ./target/package/", "tests/package/first-hour.mjs pastes it"),
+    ("npm install --prefix examples/hooks/node", "tests/clients/all/hook-examples.test.mjs runs the example"),
+    ("node examples/hooks/node/", "the same"),
+    ("stentor check stentor.toml --connect", "tests/package/first-hour.mjs pastes it beside this example"),
     ("npm install", "scripts/setup-tests installs the packages; the same test starts PM2 and the chat"),
+    ("npm start", "the same"),
     ("pm2 ", "the same"),
+    ("python3 -m venv ", "tests/clients/all/link-python.test.mjs runs the chat"),
+    (".venv/bin/python ", "the same"),
     ("docker ", "needs a container runtime; tests/clients/all/deploy.test.mjs covers the environment"),
     ("kubectl ", "needs a cluster; tests/package/kubernetes.test.mjs runs the pods of the manifests"),
     ("helm ", "needs a cluster"),
@@ -62,10 +71,9 @@ const NOT_RUN: [(&str, &str); 31] = [
 ];
 
 /// Commands that keep running: their start, and their output when they are ready.
-const SERVERS: [(&str, &str); 5] = [
+const SERVERS: [(&str, &str); 4] = [
     ("stentor serve", "ready http"),
-    ("./target/demo/stentor serve", "ready http://"),
-    ("MATCH_API_TOKEN=let-me-in ./target/demo/stentor serve", "ready http://"),
+    ("MATCH_API_TOKEN=let-me-in stentor serve", "ready http://"),
     ("python3 examples/live/api.py", "http://127.0.0.1:"),
     ("python3 -m http.server", "Serving HTTP on"),
 ];
@@ -219,11 +227,8 @@ fn run(page: &str, script: &str, config: &str) -> Result<(), String> {
         copy(&root.join("examples").join(file), &dir.join("examples").join(file), &replace);
     }
     fs::write(dir.join("stentor.toml"), replace(config)).unwrap();
-    fs::create_dir_all(dir.join("target/demo")).unwrap();
-    let binary = env!("CARGO_BIN_EXE_stentor");
-    symlink(binary, dir.join("target/demo/stentor")).unwrap();
     fs::create_dir_all(dir.join("bin")).unwrap();
-    symlink(binary, dir.join("bin/stentor")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_stentor"), dir.join("bin/stentor")).unwrap();
 
     let out = fs::File::create(dir.join("out")).unwrap();
     let child = Command::new("timeout")
@@ -314,7 +319,8 @@ fn the_configurations_of_every_page_are_valid() {
     assert!(checked > 6, "only {checked} configurations were found: the pages are not read right");
 }
 
-/// A block that is pasted ends: a command that keeps running is the last of its block, or runs in the background.
+/// A block that is pasted ends: a command that keeps running is the last of its block. In the background, only another such command follows, because
+/// one that uses the server would come before the server is ready.
 #[test]
 fn nothing_follows_a_command_that_keeps_running() {
     let mut wrong = Vec::new();
@@ -322,8 +328,11 @@ fn nothing_follows_a_command_that_keeps_running() {
         let text = fs::read_to_string(root().join(&page)).unwrap();
         for block in blocks(&text, "sh") {
             let all = commands(&block);
-            let hangs = |command: &&String| found(&SERVERS, command).is_some() && !command.ends_with('&');
-            wrong.extend(all.iter().rev().skip(1).filter(hangs).map(|command| format!("{page}: {command}")));
+            let keeps_running = |command: &String| found(&SERVERS, command).is_some();
+            let is_followed = |pair: &&[String]| {
+                keeps_running(&pair[0]) && !(pair[0].ends_with('&') && keeps_running(&pair[1]))
+            };
+            wrong.extend(all.windows(2).filter(is_followed).map(|pair| format!("{page}: {}", pair[0])));
         }
     }
     assert!(wrong.is_empty(), "split these blocks: {}", wrong.join("\n"));
