@@ -82,7 +82,7 @@ PARTS = [
      'files': ['tests/package/server-packages.test.mjs']},
     {'name': 'first-hour', 'suites': ['all'], 'after': ['package-build'], 'environment': PACKAGE, 'tools': ['unshare', 'ip', 'openssl', 'curl'],
      'command': ['tests/package/first-hour']},
-    {'name': 'kubernetes', 'suites': ['all'], 'after': ['setup-all'], 'files': ['tests/package/kubernetes.test.mjs']},
+    {'name': 'kubernetes', 'suites': ['all'], 'after': ['setup-all'], 'tools': ['redis-server'], 'files': ['tests/package/kubernetes.test.mjs']},
     {'name': 'clients-all', 'suites': ['all'], 'after': ['build-all', 'build-lab', 'setup-all'],
      'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'apache2', 'haproxy', 'caddy', 'lighttpd', 'varnishd', 'prometheus', 'php', 'ls /usr/sbin/php-fpm*', 'firefox|firefox-esr', 'mvn', 'javac',
                'go', 'python3', 'openssl'],

@@ -285,6 +285,7 @@ const PAGES = {
       NO_SYSTEMD,
       NO_KUBERNETES,
       NO_KUBERNETES,
+      NO_KUBERNETES,
       {
         async before({ terminals }) {
           for (const terminal of terminals) if (terminal.isBusy) await terminal.interrupt();

@@ -2,13 +2,15 @@
 // with which Stentor runs.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { environment, example, talk } from '../clients/chat.mjs';
-import { binary, program, serve, statusOf, temporary, until } from '../clients/harness.mjs';
+import { environment, example, talk, user } from '../clients/chat.mjs';
+import { binary, introduced, program, serve, statusOf, temporary, until } from '../clients/harness.mjs';
 import { freePorts } from '../clients/proxies.mjs';
+import { missing as withoutRedis, redis } from '../clients/redis.mjs';
 import { stopwatch } from './roots.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -18,6 +20,7 @@ const skip = !existsSync(programs) && 'run scripts/setup-tests';
 
 const files = readdirSync(manifests).filter((name) => name.endsWith('.yaml')).map((name) => path.join(manifests, name));
 const workers = path.join(manifests, 'workers/chat.yaml');
+const cluster = path.join(manifests, 'cluster/stentor.yaml');
 const operator = path.join(manifests, 'prometheus-operator/servicemonitor.yaml');
 
 const validate = (version, ...files) => spawnSync(path.join(programs, 'kubernetes-validate'), ['--strict', '--quiet', '-k', version, ...files], { encoding: 'utf8' });
@@ -31,8 +34,8 @@ function objects(...files) {
 }
 
 /** The parts of the manifests that others refer to. */
-function parts() {
-  const all = objects(...files);
+function parts(...from) {
+  const all = objects(...from);
   const one = (kind, name = 'stentor') => all.find((object) => object.kind === kind && object.metadata.name === name);
   const deployment = one('Deployment');
   const pod = deployment.spec.template.spec;
@@ -43,7 +46,7 @@ const mebibytes = (text) => Number.parseInt(text, 10) * (/Gi(B?)$/.test(text) ? 
 
 test('the manifests fit the schemas of Kubernetes 1.30 and 1.37, and a typing error does not', { skip }, (t) => {
   for (const version of ['1.30', '1.37']) {
-    const { status, stdout, stderr } = validate(version, ...files, workers);
+    const { status, stdout, stderr } = validate(version, ...files, workers, cluster);
     assert.equal(status, 0, stdout + stderr);
   }
   const folder = temporary(t);
@@ -53,7 +56,7 @@ test('the manifests fit the schemas of Kubernetes 1.30 and 1.37, and a typing er
 });
 
 test('the manifests name each other correctly', { skip }, () => {
-  const { all, one, deployment, pod, container } = parts();
+  const { all, one, deployment, pod, container } = parts(...files);
   assert.deepEqual(all.map(({ kind }) => kind).sort(), ['ConfigMap', 'Deployment', 'PodDisruptionBudget', 'Service', 'Service']);
   const { labels } = deployment.spec.template.metadata;
   const ports = container.ports.map(({ name }) => name);
@@ -78,7 +81,7 @@ test('the manifests name each other correctly', { skip }, () => {
 });
 
 test('the pod has no privileges, time to shut down, and memory for its limit', { skip }, () => {
-  const { one, pod, container } = parts();
+  const { one, pod, container } = parts(...files);
   const { securityContext } = container;
   assert.deepEqual([pod.securityContext.runAsNonRoot, pod.securityContext.seccompProfile.type], [true, 'RuntimeDefault']);
   assert.ok(pod.securityContext.runAsUser > 0);
@@ -100,7 +103,7 @@ test('the pod has no privileges, time to shut down, and memory for its limit', {
 });
 
 test('Stentor runs with the settings of the Deployment, answers its probes, and ends within the grace period', { skip }, async (t) => {
-  const { one, pod, container } = parts();
+  const { one, pod, container } = parts(...files);
   const token = 'the-token-of-the-secret';
   const env = Object.fromEntries(container.env.map(({ name, value }) => [name, value ?? token]));
   // Only the ports differ, which flags set.
@@ -167,6 +170,66 @@ test('a rollout of workers, with the settings of their Deployment: users notice 
     await users.more(20);
   }
   await users.stop();
+});
+
+test('several pods of Stentor with a worker beside each: one application, and users of a pod that ends reconnect to the other', { skip: skip || withoutRedis }, async (t) => {
+  const { all, one, deployment, pod, container } = parts(cluster);
+  const [worker] = pod.initContainers;
+  const { labels } = deployment.spec.template.metadata;
+  for (const { spec } of all.filter(({ kind }) => kind === 'Service')) {
+    assert.deepEqual(spec.selector, labels);
+    const ports = [container, worker].flatMap(({ ports }) => ports.map(({ name }) => name));
+    for (const { targetPort } of spec.ports) assert.ok(ports.includes(targetPort) && targetPort !== 'nodes', targetPort);
+  }
+  assert.deepEqual([deployment.spec.selector.matchLabels, one('PodDisruptionBudget').spec.selector.matchLabels], [labels, labels]);
+  // A sidecar ends after the other containers of its pod.
+  assert.equal(worker.restartPolicy, 'Always');
+  assert.ok(pod.terminationGracePeriodSeconds > container.lifecycle.preStop.sleep.seconds + 15 + 10);
+  assert.ok(container.livenessProbe.periodSeconds * container.livenessProbe.failureThreshold > pod.terminationGracePeriodSeconds);
+  // Settings beyond those of a single pod are in the files for one.
+  const single = parts(...files).container;
+  const own = /^(STENTOR_CLUSTER_|STENTOR_TOKEN$|POD_IP$)/;
+  assert.deepEqual(container.env.filter(({ name }) => !own.test(name)), single.env);
+
+  const secrets = { token: 'the-token-of-the-admins', 'worker-token': 'the-token-of-the-workers', secret: 'the-secret-of-the-nodes', engine: (await redis(t)).url };
+  const valueOf = ({ value, valueFrom }) => value ?? (valueFrom.fieldRef ? '127.0.0.1' : secrets[valueFrom.secretKeyRef.key]);
+  const environmentOf = ({ env }) => Object.fromEntries(env.map((each) => [each.name, valueOf(each)]));
+  const folder = example(t);
+  const start = async (name) => {
+    const [port, nodes] = await freePorts(2);
+    const values = environmentOf(container);
+    assert.equal(values.STENTOR_CLUSTER_LISTEN, '$(POD_IP):8002');
+    Object.assign(values, { STENTOR_CLUSTER_LISTEN: `${values.POD_IP}:${nodes}`, STENTOR_CLUSTER_NODE: name });
+    // The addresses of both ports are flags here.
+    const stentor = await serve(t, { config: one('ConfigMap').data['stentor.toml'], command: ['env', ...Object.entries(values).map(([name, value]) => `${name}=${value}`), binary] });
+    const [command, ...args] = worker.command;
+    assert.equal(environmentOf(worker).STENTOR, `ws://127.0.0.1:${container.ports.find(({ name }) => name === 'admin').containerPort}`);
+    const sidecar = program(t, command, args, { cwd: folder, env: { ...process.env, ...environmentOf(worker), ...environment(stentor, port) } });
+    const { path: ready } = worker.readinessProbe.httpGet;
+    await until('the pod is ready', async () => (await fetch(`http://127.0.0.1:${port}${ready}`).catch(() => ({}))).status === 200);
+    return { stentor, sidecar };
+  };
+  const pods = [await start('one'), await start('two')];
+  const [ann, bob] = pods.map(({ stentor }, n) => user(t, stentor.http, ['Ann', 'Bob'][n]));
+  for (const { socket } of [ann, bob]) if (!socket.connected) await once(socket, 'connect');
+  const heard = async (by, wanted) => {
+    for (;;) {
+      const [event, value] = await by.next(`${wanted} for another pod's user`);
+      if (event === 'message' && value.text === wanted) return;
+    }
+  };
+  // A pod knows of the other one's workers a moment after they have connected.
+  await introduced(() => ann.socket.emitWithAck('message', 'hello'), [heard(bob, 'hello')]);
+  // The end of a pod: Stentor first, then its sidecar.
+  pods[0].stentor.child.kill('SIGTERM');
+  assert.equal((await pods[0].stentor.closed)[0], 0);
+  await pods[0].sidecar.end();
+  assert.equal(pods[0].sidecar.child.exitCode, 0);
+  ann.socket.io.uri = pods[1].stentor.http;
+  if (!ann.socket.connected) await once(ann.socket, 'connect');
+  const again = heard(ann, 'again');
+  await bob.socket.emitWithAck('message', 'again');
+  await again;
 });
 
 const chart = path.resolve(here, '../../docs/deploy/helm/stentor');
