@@ -1,0 +1,198 @@
+#!/usr/bin/env node
+// Runs public test suites against Stentor, and writes their results to docs/conformance.json and into the table of docs/conformance.md.
+//
+//     scripts/run-suites.mjs [NAME…]     all suites that it can run, or some of them; a suite's name is that in docs/conformance.json
+//     scripts/run-suites.mjs --table     writes the table again, from the results
+//
+// Needs the test server (cargo build --example conformance), git, npm, and what `make test-all` has installed (scripts/setup-tests all). Autobahn and the suite of
+// SockJS need Python 2.7 with pip; PYTHON2 names another one than python2.7. Suites are downloaded into target/suites. Results of suites that were run by hand stay
+// as they are: docs/conformance.md says why.
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '..');
+const target = path.resolve(root, process.env.CARGO_TARGET_DIR ?? 'target');
+const work = path.join(target, 'suites');
+const results = path.join(root, 'docs/conformance.json');
+const page = path.join(root, 'docs/conformance.md');
+const [BEGIN, END] = ['<!-- suites -->\n', '<!-- /suites -->\n'];
+/** Attempts after the first one that a test of a suite has. */
+const RETRIES = 2;
+
+/** A suite of mocha in a repository, whose tests name the server's address. */
+const protocol = (repository, commit, address) => async () => {
+  const folder = checkout(repository, commit);
+  const suite = path.join(folder, 'test-suite');
+  run('npm', ['ci', '--silent', '--no-audit', '--no-fund'], suite);
+  const server = await fixture('protocol');
+  try {
+    const file = path.join(suite, 'test-suite.js');
+    const text = readFileSync(file, 'utf8');
+    if (!text.includes(address)) throw new Error(`${file} doesn't name ${address}`);
+    writeFileSync(file, text.replaceAll(address, server.address));
+    const { stdout } = spawnSync('npx', ['mocha', '--reporter', 'json', '--retries', RETRIES, 'test-suite.js'], { cwd: suite, encoding: 'utf8', maxBuffer: 2 ** 26 });
+    const { stats, tests, failures } = JSON.parse(stdout.slice(stdout.indexOf('{')));
+    return { total: stats.passes + stats.failures, failed: failures.map(({ fullTitle }) => fullTitle), skipped: stats.pending, retries: tests.filter(({ currentRetry }) => currentRetry > 0).length };
+  } finally {
+    server.end();
+  }
+};
+
+/** Test files of this project that have what suites check. */
+const files = (...names) => async () => {
+  const { stdout } = spawnSync('node', ['--test', '--test-reporter=tap', '--test-force-exit', ...names], { cwd: path.join(root, 'tests/clients/all'), encoding: 'utf8', maxBuffer: 2 ** 26 });
+  const count = (name) => Number(new RegExp(`^# ${name} (\\d+)$`, 'm').exec(stdout)[1]);
+  const failed = [...stdout.matchAll(/^ *not ok \d+ - (.*)$/gm)].map(([, name]) => name);
+  return { total: count('tests') - count('skipped'), failed, skipped: count('skipped') };
+};
+
+/** The fuzzing client of Autobahn. */
+async function autobahn() {
+  const folder = path.join(work, 'autobahn');
+  const python = python2(folder, [`autobahntestsuite==${suites.autobahn.version}`]);
+  const server = await fixture('websocket');
+  try {
+    const reports = path.join(folder, 'reports');
+    rmSync(reports, { recursive: true, force: true });
+    const specification = { outdir: reports, servers: [{ agent: 'stentor', url: server.address.replace('http', 'ws') }], cases: ['*'], 'exclude-cases': [], 'exclude-agent-cases': {} };
+    writeFileSync(path.join(folder, 'fuzzingclient.json'), JSON.stringify(specification));
+    const { stderr } = python(['packages/bin/wstest', '--mode', 'fuzzingclient', '--spec', 'fuzzingclient.json']);
+    if (!existsSync(path.join(reports, 'index.json'))) throw new Error(`wstest has failed: ${stderr}`);
+    const cases = Object.entries(JSON.parse(readFileSync(path.join(reports, 'index.json'), 'utf8')).stentor);
+    const has = (...results) => ([, { behavior, behaviorClose }]) => [behavior, behaviorClose].every((result) => results.includes(result));
+    const failed = cases.filter((each) => !has('OK', 'INFORMATIONAL')(each)).map(([name]) => name);
+    const informational = cases.filter((each) => !has('OK')(each)).length - failed.length;
+    return { total: cases.length, failed, note: informational ? `${informational} of them informational` : '' };
+  } finally {
+    server.end();
+  }
+}
+
+/** The runnable specification of SockJS. */
+async function sockjs() {
+  const { repository, version } = suites['sockjs-protocol'];
+  const folder = checkout(repository, version);
+  const python = python2(folder, readFileSync(path.join(folder, 'requirements.txt'), 'utf8').split('\n').filter(Boolean));
+  const server = await fixture('sockjs');
+  try {
+    const { stderr } = python(['sockjs-protocol.py', '--verbose'], { SOCKJS_URL: server.address });
+    const total = Number(/^Ran (\d+) tests/m.exec(stderr)?.[1]);
+    const failed = [...stderr.matchAll(/^(?:FAIL|ERROR): (\w+) \(__main__\.(\w+)\)$/gm)].map(([, test, group]) => `${group}.${test}`);
+    return { total, failed };
+  } finally {
+    server.end();
+  }
+}
+
+/** The suites that this script runs. `version` is that of the suite: of a package, or a commit. `known` has the tests that fail, each with the reason. */
+const suites = {
+  autobahn: { version: '25.10.1', run: autobahn },
+  'engine.io-protocol-4': { version: 'f21de7b00ed09b3bbad2807db718ea5d6bc36aba', repository: 'socketio/engine.io-protocol' },
+  'engine.io-protocol-3': { version: '05468d149d1006b3a0e7a66a7681be4356ba2350', repository: 'socketio/engine.io-protocol' },
+  'socket.io-protocol-5': { version: '4f633dd6a4445492d57af3b27ddd2d336014f1f1', repository: 'socketio/socket.io-protocol' },
+  'sockjs-protocol': {
+    version: 'fdf5b7d719de6bd74ea4aedd264f01814b4f226d', repository: 'sockjs/sockjs-protocol', run: sockjs,
+    known: { 'Websocket.test_haproxy': 'hixie-76, a WebSocket draft that no browser speaks any more' },
+  },
+  'socket.io-adapters': { version: installed('@socket.io/redis-adapter'), run: files('bridge-suites.test.mjs') },
+  'python-socketio-managers': { version: '5', run: files('bridge-python.test.mjs') },
+  'python-socketio-servers': { version: '5.12.0, 5.18.1', run: files('link-python.test.mjs') },
+};
+
+function installed(name) {
+  return JSON.parse(readFileSync(path.join(root, 'tests/clients/package.json'), 'utf8')).devDependencies[name];
+}
+
+function run(command, args, cwd) {
+  const { status, stdout, stderr, error } = spawnSync(command, args, { cwd, encoding: 'utf8', maxBuffer: 2 ** 28 });
+  if (status !== 0) throw new Error(`${command} ${args.join(' ')} has failed: ${error ?? `${stdout}${stderr}`}`);
+}
+
+/** Python 2.7 in a folder, with packages: a function that runs it with arguments and more of the environment. */
+function python2(folder, packages) {
+  const program = process.env.PYTHON2 ?? 'python2.7';
+  mkdirSync(folder, { recursive: true });
+  // The folder that `pip install --user` installs into.
+  const own = { ...process.env, PYTHONUSERBASE: path.join(folder, 'packages') };
+  const python = (args, environment) => spawnSync(program, args, { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 28, env: { ...own, ...environment } });
+  if (!existsSync(own.PYTHONUSERBASE)) {
+    const { status, stderr, error } = python(['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--user', ...packages]);
+    if (status !== 0) {
+      rmSync(own.PYTHONUSERBASE, { recursive: true, force: true });
+      throw new Error(`${program} can't install ${packages.join(' ')}: ${error ?? stderr}`);
+    }
+  }
+  return python;
+}
+
+/** A repository of GitHub at a commit. */
+function checkout(repository, commit) {
+  const folder = path.join(work, `${path.basename(repository)}-${commit.slice(0, 8)}`);
+  mkdirSync(folder, { recursive: true });
+  run('git', ['init', '--quiet'], folder);
+  if (spawnSync('git', ['cat-file', '-e', `${commit}^{commit}`], { cwd: folder }).status !== 0) {
+    run('git', ['fetch', '--quiet', '--depth', '1', `https://github.com/${repository}`, commit], folder);
+  }
+  run('git', ['checkout', '--quiet', '--force', '--detach', commit], folder);
+  return folder;
+}
+
+/** The test server with a profile, on a free port. */
+async function fixture(profile) {
+  const program = path.join(target, 'debug/examples/conformance');
+  if (!existsSync(program)) throw new Error('the test server is missing: cargo build --package stentor-edge --example conformance');
+  const child = spawn(program, ['--profile', profile, '--listen', '127.0.0.1:0'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const [line] = await once(child.stdout, 'data');
+  return { address: /^ready (\S+)/.exec(line)[1], end: () => child.kill() };
+}
+
+/** The rows of docs/conformance.md. */
+export function table(records) {
+  const row = (cells) => `| ${cells.join(' | ')} |\n`;
+  const result = ({ passed, total, skipped, note }) => [`${passed} of ${total}`, skipped ? `${skipped} skipped by the suite` : '', note].filter(Boolean).join('; ');
+  return row(['suite', 'version', 'profile', 'passed', 'retries', 'run']) + `|${'---|'.repeat(6)}\n` + records.map((record) => row([
+    record.suite, record.version, record.profile, result(record), record.retries ?? '–', `${record.date}${record.by === 'hand' ? ', by hand' : ''}`,
+  ])).join('');
+}
+
+/** The page with the table of these results. */
+export function rendered(text, records) {
+  const [before, rest] = text.split(BEGIN);
+  return `${before}${BEGIN}${table(records)}${END}${rest.split(END)[1]}`;
+}
+
+async function main(names) {
+  /** Writes a suite's record and the table. Reads the others again, because a suite takes minutes. */
+  const write = (name, record) => {
+    const records = JSON.parse(readFileSync(results, 'utf8'));
+    Object.assign(records.find((each) => each.name === name) ?? {}, record);
+    writeFileSync(results, `${JSON.stringify(records, null, 2)}\n`);
+    writeFileSync(page, rendered(readFileSync(page, 'utf8'), records));
+  };
+  if (names[0] === '--table') return write();
+  const unknown = names.filter((name) => !Object.hasOwn(suites, name));
+  if (unknown.length) {
+    console.error(`run-suites: no suite is named ${unknown.join(', ')}, only ${Object.keys(suites).join(', ')}`);
+    process.exitCode = 2;
+    return undefined;
+  }
+  for (const name of names.length ? names : Object.keys(suites)) {
+    const { version, repository, known = {}, run = protocol(repository, version, 'http://localhost:3000') } = suites[name];
+    const { total, failed, skipped = 0, retries = 0, note: remark } = await run();
+    if (!total) throw new Error(`${name} has run no test`);
+    const failures = failed.map((test) => (known[test] ? `${test} (${known[test]})` : test)).join(', ');
+    const note = [remark, failures && `failed: ${failures}`].filter(Boolean).join('; ');
+    const passed = total - failed.length;
+    const date = new Date().toISOString().slice(0, 10);
+    const record = { version: version.replace(/^([0-9a-f]{8})[0-9a-f]{32}$/, '$1'), passed, total, skipped, retries, by: 'script', date, note };
+    write(name, record);
+    console.log(`${name}: ${passed} of ${total}, ${skipped} skipped, ${retries} repeated${note && `; ${note}`}`);
+    if (failed.some((test) => !known[test])) process.exitCode = 1;
+  }
+  return undefined;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await main(process.argv.slice(2));
