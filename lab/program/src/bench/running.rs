@@ -13,7 +13,7 @@ use super::overload::{Conductor, Phase};
 use super::proxy::free_address;
 use super::sampler::{Sample, Sampler};
 use super::setup::Setup;
-use super::{Application, Case, Contestant, Course, Options, delivery, engine, proxy, source};
+use super::{Application, Case, Contestant, Course, Metric, Options, delivery, engine, proxy, source};
 use crate::Error;
 use crate::catalogue::Extra;
 use crate::generator::{Live, LoadSpec, Outcome, Protocol, Publisher, Spec, WATCH, Workers};
@@ -28,6 +28,8 @@ const LARGE_BYTES: usize = 10_000;
 /// The kernel's receive buffer per socket in an overload: smaller than a document. Otherwise, up to 200 old documents
 /// would wait there for each client.
 const RECEIVE_BUFFER_BYTES: usize = 128 * 1024;
+/// Time without a change after which a server's memory is steady.
+const STEADY_FOR: Duration = Duration::from_millis(100);
 /// Time for which connections are idle before memory is read.
 const REST: Duration = Duration::from_millis(1500);
 /// Extra time that the misbehaving clients run after the load.
@@ -154,6 +156,19 @@ impl Servers {
         Ok(sum)
     }
 
+    /// The memory once it no longer changes: a server may still allocate when it is ready. Waits at most [`REST`].
+    fn steady_memory(&self) -> Result<ProcessMemory, Error> {
+        let deadline = Instant::now() + REST;
+        loop {
+            let before = self.memory()?;
+            thread::sleep(STEADY_FOR);
+            let after = self.memory()?;
+            if after.private_bytes == before.private_bytes || Instant::now() > deadline {
+                return Ok(after);
+            }
+        }
+    }
+
     fn stop(self) -> Result<(), Error> {
         self.own.into_iter().try_for_each(Server::stop)
     }
@@ -262,7 +277,10 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         }
         _ => None,
     };
-    let before = servers.memory()?;
+    let before = match case.metrics.contains(&Metric::BytesPerConnection) {
+        true => servers.steady_memory()?,
+        false => servers.memory()?,
+    };
     let kernel_grown_from = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
     let conductor = overload.zip(upstream.as_ref()).map(|(phase, upstream)| {
         Rc::new(RefCell::new(Conductor::new(upstream.pacer(), case.connections, phase)))

@@ -237,7 +237,9 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     // Of a server that was already running, the lab may know only the answers.
     let is_known = ran.processes > 0;
     let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
-    let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes) as f64;
+    let grown = (is_known && case.metrics.contains(&Metric::BytesPerConnection))
+        .then(|| memory_grown(&ran).map_err(|why| unmeasured.get_or_insert(why)).ok())
+        .flatten();
     let connections = outcome.connections.max(1) as f64;
     let undelivered = 1.0 - outcome.audit.delivered as f64 / outcome.audit.expected.max(1) as f64;
     let received = outcome.received_bytes as f64 / outcome.messages.max(1) as f64;
@@ -264,7 +266,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         (Metric::KernelPerConnection, Some(ran.kernel_grown_bytes as f64 / connections)),
         (Metric::MemoryGrowth, is_known.then(|| growth_percent_per_10_s(&ran.samples))),
         (Metric::PeakMemory, is_known.then_some((ran.peak_resident_bytes + shared) as f64)),
-        (Metric::BytesPerConnection, is_known.then_some(grown / connections)),
+        (Metric::BytesPerConnection, grown.map(|bytes| bytes / connections)),
     ];
     figures.extend(found.into_iter().filter_map(|(metric, value)| Some((metric, value?))));
     let beside = [
@@ -359,6 +361,20 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     let Trial { figures, bounds, .. } = &mut trial;
     bounds.retain(|metric| figures.contains_key(metric));
     trial
+}
+
+/// Bytes of private memory that a server took for its connections. The error is the reason why that isn't known: a server may free memory
+/// of its start in the meantime.
+fn memory_grown(ran: &Ran) -> Result<f64, String> {
+    let [before, after] = [ran.before, ran.connected].map(|memory| memory.private_bytes);
+    let grown = after.checked_sub(before).map(|bytes| bytes as f64);
+    grown.ok_or_else(|| {
+        format!(
+            "memory per connection wasn't measured: the server's memory fell from {before} to {after} bytes with {} \
+             connections",
+            ran.outcome.connections
+        )
+    })
 }
 
 /// Calls per message by name and the number of processes, or the reason why they weren't counted.

@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Private pages: what would be freed if the process ended.
+    /// Memory without pages of files, in RAM or swapped out; shared memory counts by its share (PSS, from Linux 5.4 on). The kernel
+    /// reports pages of the program's file as private or shared, depending on whether another process runs the same program.
     pub private_bytes: u64,
     /// The largest resident set so far (VmHWM).
     pub peak_resident_bytes: u64,
@@ -19,7 +20,10 @@ impl ProcessMemory {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         Ok(Self {
-            private_bytes: kib(&rollup, "Private_Clean:") + kib(&rollup, "Private_Dirty:"),
+            private_bytes: ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"]
+                .map(|name| kib(&rollup, name))
+                .iter()
+                .sum(),
             peak_resident_bytes: kib(&status, "VmHWM:"),
         })
     }

@@ -1,6 +1,42 @@
 use super::*;
 use crate::measure::ProcessMemory;
 
+/// A run with this outcome, and with this much private memory before and after connecting.
+fn ran(outcome: Outcome, private_bytes: [u64; 2]) -> Ran {
+    let [before, connected] =
+        private_bytes.map(|private_bytes| ProcessMemory { private_bytes, ..ProcessMemory::default() });
+    Ran {
+        load: LoadSpec::Ask,
+        outcome,
+        beside: None,
+        before,
+        connected,
+        sockets_before_bytes: 0,
+        kernel_grown_bytes: 0,
+        samples: Vec::new(),
+        peak_resident_bytes: 0,
+        processes: 1,
+        started: Vec::new(),
+        engine_bytes: None,
+        overload: None,
+        upstream_requests: None,
+        upstream_ratio: None,
+        calls: None,
+        steal_share: 0.0,
+        others_share: 0.0,
+        frequency_mhz: None,
+    }
+}
+
+/// A case of this course with this figure.
+fn case(course: &str, metric: &str) -> Case {
+    toml::from_str(&format!(
+        "name = \"scale\"\ntitle = \"\"\nload = \"ask\"\nconnections = 1000\ncourse = {course}\nprotocols = []\n\
+         metrics = [\"{metric}\"]\npairs = 1"
+    ))
+    .unwrap()
+}
+
 #[test]
 fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
     let check = |used_ms: [u32; 5], is_measured: bool| {
@@ -19,33 +55,8 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
             last_of_each_ns: vec![90_000_000; 3],
             ..Outcome::default()
         };
-        let ran = Ran {
-            load: LoadSpec::Ask,
-            outcome,
-            beside: None,
-            before: ProcessMemory::default(),
-            connected: ProcessMemory::default(),
-            sockets_before_bytes: 0,
-            kernel_grown_bytes: 0,
-            samples: Vec::new(),
-            peak_resident_bytes: 0,
-            processes: 1,
-            started: vec!["redis".to_owned()],
-            engine_bytes: None,
-            overload: None,
-            upstream_requests: None,
-            upstream_ratio: None,
-            calls: None,
-            steal_share: 0.0,
-            others_share: 0.0,
-            frequency_mhz: None,
-        };
-        let case: Case = toml::from_str(
-            "name = \"scale\"\ntitle = \"\"\nload = \"ask\"\nconnections = 1000\ncourse = { rested = 0 }\nprotocols = []\n\
-             metrics = [\"cpu_per_message\"]\npairs = 1",
-        )
-        .unwrap();
-        let trial = judge(&case, ran, Trial::default());
+        let ran = Ran { started: vec!["redis".to_owned()], ..ran(outcome, [0, 0]) };
+        let trial = judge(&case("{ rested = 0 }", "cpu_per_message"), ran, Trial::default());
         let (cost, why) = (trial.figures.get(&Metric::CpuPerMessage), trial.unmeasured.as_deref());
         let parts = trial.context.get("redis us/message");
         if is_measured {
@@ -59,6 +70,22 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
     check([8, 0, 0, 0, 0], true);
     check([8, 2, 2, 0, 2], true);
     check([8, 0, 8, 0, 0], false);
+}
+
+#[test]
+fn memory_that_falls_is_no_figure() {
+    let check = |private_bytes, expect: Option<f64>| {
+        let outcome = Outcome { connections: 100, ..Outcome::default() };
+        let trial =
+            judge(&case("\"once\"", "bytes_per_connection"), ran(outcome, private_bytes), Trial::default());
+        assert_eq!(trial.figures.get(&Metric::BytesPerConnection).copied(), expect);
+        let why = trial.unmeasured.unwrap_or_default();
+        assert_eq!(why.contains("memory per connection wasn't measured"), expect.is_none(), "{why}");
+    };
+    check([1_000_000, 1_040_000], Some(400.0));
+    // These connections needed no further page.
+    check([1_000_000, 1_000_000], Some(0.0));
+    check([1_000_000, 960_000], None);
 }
 
 #[test]

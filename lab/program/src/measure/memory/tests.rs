@@ -1,3 +1,6 @@
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
 use super::*;
 
 #[test]
@@ -24,4 +27,31 @@ fn sees_our_own_pages() {
     assert!(after.private_bytes > before.private_bytes + (24 << 20), "{before:?} {after:?}");
     assert!(after.peak_resident_bytes >= 32 << 20);
     drop(pages);
+}
+
+/// The kernel reports the program's unwritten pages as shared once two processes run it. The program is a copy, so that no other process
+/// runs it.
+#[test]
+fn another_process_of_the_same_program_changes_nothing() {
+    let program = std::env::temp_dir().join(format!("stentor-lab-cat-{}", std::process::id()));
+    fs::copy("/bin/cat", &program).unwrap();
+    // A process that has answered waits for its next line, and uses no further memory.
+    let start = || -> Child {
+        let mut command = Command::new(&program);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"line\n").unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+        child
+    };
+    let mut first = start();
+    let alone = ProcessMemory::of_process(first.id()).unwrap().private_bytes;
+    let mut second = start();
+    let beside = ProcessMemory::of_process(first.id()).unwrap().private_bytes;
+    for child in [&mut first, &mut second] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    fs::remove_file(&program).unwrap();
+    assert!(alone > 0);
+    assert_eq!(alone, beside);
 }
