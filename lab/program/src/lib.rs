@@ -30,6 +30,7 @@ mod plot;
 pub mod scenario;
 mod seconds;
 mod table;
+mod templates;
 mod upstream;
 
 use std::io;

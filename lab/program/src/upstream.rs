@@ -6,7 +6,7 @@
 //! and the next request gets the next one, so a polling server misses none. Before `begin`, the first request gets the
 //! state before version 0 (`null`, or the document before its first change), and the others wait.
 //!
-//! With a `Pacer`, a request gets the newest version that is due, so a server with too few requests misses versions, as
+//! If it skips, a request gets the newest version that is due, so a server with too few requests misses versions, as
 //! with any API.
 //!
 //! The upstream follows RFC 9112 by `stentor-wire`, with a thread for each connection. Deliberately absent: every path
@@ -45,26 +45,17 @@ pub(crate) enum Content {
     Documents(Shape, HashMap<String, Document>),
 }
 
-/// The times at which there are new versions.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Pacing {
-    /// At this rate per second from [`Upstream::begin_in`] on. Each version is answered.
-    Every(f64),
-    /// At the rate of `Upstream::pacer`. Only the newest version is answered.
-    Newest,
-}
-
 /// Sets the rate of new versions of an upstream.
 #[derive(Clone)]
 pub(crate) struct Pacer(Arc<Serving>);
 
 impl Pacer {
-    /// Sets the rate from now on.
-    pub(crate) fn set_rate_hz(&self, rate_hz: f64) {
+    /// Sets the rate after this time. The first version is due then.
+    pub(crate) fn set_rate_hz(&self, rate_hz: f64, after: Duration) {
         let now_ns = monotonic_ns();
         self.0.change(|state| {
             let first = state.pace.map_or(0, |pace| pace.newest(now_ns) + 1);
-            state.pace = Some(Pace { first, base_ns: now_ns, rate_hz });
+            state.pace = Some(Pace { first, base_ns: now_ns + after.as_nanos() as u64, rate_hz });
         });
     }
 }
@@ -107,7 +98,7 @@ pub(crate) struct Upstream {
 
 /// State that all connections share.
 struct Serving {
-    pacing: Pacing,
+    skips: bool,
     hesitates: Duration,
     clock: Clock,
     state: Mutex<State>,
@@ -128,8 +119,9 @@ struct State {
 }
 
 impl Upstream {
-    /// Starts an upstream on loopback, with versions of `content`. The first answer takes `hesitates`.
-    pub(crate) fn start(content: Content, pacing: Pacing, hesitates: Duration) -> Result<Self, Error> {
+    /// Starts an upstream on loopback, with versions of `content`, which [`Self::pacer`] times. `skips`: only the newest version is answered,
+    /// instead of each one. The first answer takes `hesitates`.
+    pub(crate) fn start(content: Content, skips: bool, hesitates: Duration) -> Result<Self, Error> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io("the upstream's address"))?;
         let address = listener.local_addr().map_err(Error::io("the upstream's address"))?;
@@ -143,7 +135,7 @@ impl Upstream {
             served: Served { lag: Latencies::new(), requests: 0, versions: 0 },
         };
         let serving = Arc::new(Serving {
-            pacing,
+            skips,
             hesitates,
             clock: Clock::new(),
             state: Mutex::new(state),
@@ -159,17 +151,9 @@ impl Upstream {
         self.address
     }
 
-    /// The pacer for [`Pacing::Newest`].
+    /// Sets the times of versions. Until then, there is only the initial document.
     pub(crate) fn pacer(&self) -> Pacer {
         Pacer(Arc::clone(&self.serving))
-    }
-
-    /// Sets the time at which version 0 is due.
-    pub(crate) fn begin_in(&self, span: Duration) {
-        let base_ns = monotonic_ns() + span.as_nanos() as u64;
-        if let Pacing::Every(rate_hz) = self.serving.pacing {
-            self.serving.change(|state| state.pace = Some(Pace { first: 0, base_ns, rate_hz }));
-        }
     }
 
     /// Number of versions answered so far.
@@ -331,8 +315,7 @@ impl Serving {
             let due = match wanted {
                 None => Some((0, self.clock.at_ns(asked) + self.hesitates.as_nanos() as u64)),
                 Some(next) => state.pace.map(|pace| {
-                    let skips = self.pacing == Pacing::Newest;
-                    let number = if skips { pace.newest(now_ns).max(next) } else { next };
+                    let number = if self.skips { pace.newest(now_ns).max(next) } else { next };
                     (number, pace.due_ns(number))
                 }),
             };
@@ -344,7 +327,7 @@ impl Serving {
                 }
                 Some((number, due_ns)) => {
                     // If no request waited for the newest version, it isn't late.
-                    if matches!((wanted, self.pacing), (Some(_), Pacing::Every(_))) {
+                    if wanted.is_some() && !self.skips {
                         let waited_ns = due_ns.max(self.clock.at_ns(asked)).min(now_ns);
                         state.served.lag.record_ns(now_ns - waited_ns);
                     }

@@ -17,11 +17,6 @@ pub(super) fn start(core: usize, folder: &Path) -> Result<Server, Error> {
     start_at(address, "redis-server", folder, &is_up, &run, core)
 }
 
-/// The configuration of a node of Stentor.
-pub(super) fn config(redis: &Server) -> String {
-    format!("[cluster]\nengine = \"redis://{}\"\nsecret = \"only-for-measurements\"\n", redis.address())
-}
-
 /// Number of bytes that Redis has received and sent so far.
 pub(super) fn bytes(redis: &Server) -> Result<u64, Error> {
     let mut info = String::new();

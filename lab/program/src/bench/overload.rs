@@ -55,7 +55,7 @@ impl Conductor {
     /// Starts the load.
     pub(super) fn begin(&mut self) {
         self.began_ns = monotonic_ns();
-        self.pacer.set_rate_hz(SATURATING_HZ);
+        self.pacer.set_rate_hz(SATURATING_HZ, Duration::ZERO);
     }
 
     /// Handles a report after a second of the load.
@@ -80,7 +80,7 @@ impl Conductor {
         }
         if self.phases.len() <= due && self.phases.len() < OFFERED.len() && self.capacity_hz > 0.0 {
             let multiple = OFFERED[self.phases.len()];
-            self.pacer.set_rate_hz(self.capacity_hz * multiple);
+            self.pacer.set_rate_hz(self.capacity_hz * multiple, Duration::ZERO);
             self.phases.push(Phase { multiple, from_ns: now_ns, to_ns: now_ns });
         }
     }

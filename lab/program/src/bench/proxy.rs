@@ -7,10 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
-use minijinja::render;
+use minijinja::context;
 
 use crate::Error;
 use crate::measure::{Server, ServerCommand};
+use crate::templates::render;
 
 /// Maximum number of nginx's connections, on both sides together. Each needs a file descriptor.
 const CONNECTIONS_MAX: usize = 18_000;
@@ -30,7 +31,8 @@ pub(super) fn start(
     let address = free_address()?;
     let key = certificate.map(|certificate| certificate.with_file_name("key.pem"));
     let connections = CONNECTIONS_MAX;
-    let configuration = render!(include_str!("nginx.conf"), address, upstream, certificate, key, connections);
+    let values = context! { address, upstream, certificate, key, connections };
+    let configuration = render("nginx.conf", &values);
     fs::write(folder.join("nginx.conf"), configuration).map_err(Error::io("a configuration for nginx"))?;
     // nginx writes its process id once it listens.
     start_at(address, "nginx", folder, "[ -s nginx.pid ]", "nginx -p . -e stderr -c nginx.conf", core)

@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use minijinja::context;
+
 use super::overload::{Conductor, Phase};
 use super::proxy::free_address;
 use super::sampler::{Sample, Sampler};
@@ -183,30 +185,29 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     // This process must not run on the server's core.
     let _pinned =
         pin_current(options.placing.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
-    let (upstream, mut config) = match application {
-        Application::Feed => {
-            source::start(case, &load, document).map(|(upstream, config)| (Some(upstream), config))?
-        }
-        Application::Rooms => (None, "[rooms]\npublish = true\npresence = [\"room\"]\n".to_owned()),
-        Application::Echo | Application::Chat => (None, String::new()),
-    };
+    let upstream =
+        (application == Application::Feed).then(|| source::start(case, &load, document)).transpose()?;
     let extra = contestant.known().extra;
     let nodes = contestant.known().nodes;
     let redis = (nodes > 1)
         .then(|| engine::start(options.placing.generator_core, &std::env::temp_dir()))
         .transpose()?;
     let of_stentor = redis.as_ref().filter(|_| contestant.known().is_stentor());
-    config.extend(of_stentor.map(engine::config));
-    let mut setup = Setup::new(contestant.known(), &config)?;
+    let values = context! {
+        upstream => upstream.as_ref().map(|upstream| upstream.address().to_string()),
+        polling => source::polling(&load),
+        has_rooms => application == Application::Rooms,
+        redis => of_stentor.map(|redis| redis.address().to_string()),
+    };
+    let mut setup = Setup::new(contestant.known(), values)?;
     if let (Some(redis), None) = (&redis, of_stentor) {
         setup.args.extend(["--redis".to_owned(), redis.address().port().to_string()]);
     }
     let mut servers = Servers::start(contestant, case, application, protocol, &setup)?;
+    let core = options.placing.server_core;
     let proxy_certificate = setup.certificate.as_deref().filter(|_| extra == Extra::TlsByNginx);
     let proxy = (case.proxied || proxy_certificate.is_some())
-        .then(|| {
-            proxy::start(servers.addresses[0], options.placing.server_core, &setup.folder, proxy_certificate)
-        })
+        .then(|| proxy::start(servers.addresses[0], core, setup.folder.path(), proxy_certificate))
         .transpose()?;
     // nginx does a part of the work that other servers do themselves.
     if let (Some(proxy), Extra::TlsByNginx) = (&proxy, extra) {
@@ -299,8 +300,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let connected = servers.memory()?;
     let kernel_grown_to = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
     let sampler = Sampler::start(servers.first.clone(), servers.started.clone(), large);
-    if let (Some(upstream), LoadSpec::Fanout { .. }) = (&upstream, &load) {
-        upstream.begin_in(spec.idle + source::WAITS);
+    if let (Some(upstream), LoadSpec::Fanout { rate_hz, .. }) = (&upstream, &load) {
+        upstream.pacer().set_rate_hz(*rate_hz, spec.idle + source::WAITS);
     }
     if let Some(beside) = &mut beside {
         beside.begin()?;

@@ -6,17 +6,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::NamedTempFile;
 
 /// Counts the calls of processes, their threads and their new children, from [`CallCounter::attach`] to [`CallCounter::stop`].
 #[derive(Debug)]
 pub struct CallCounter {
     strace: Child,
-    summary: PathBuf,
+    summary: NamedTempFile,
     processes: usize,
 }
 
@@ -34,10 +34,10 @@ impl CallCounter {
     /// processes but the first may have ended.
     pub fn attach(pids: &[u32]) -> io::Result<Self> {
         let first = *pids.first().ok_or(io::ErrorKind::InvalidInput)?;
-        let summary = std::env::temp_dir().join(format!("stentor-lab-calls-{}-{first}", std::process::id()));
+        let summary = NamedTempFile::new()?;
         let mut strace = Command::new("strace")
             .args(["-f", "-c", "-o"])
-            .arg(&summary)
+            .arg(summary.path())
             .args(pids.iter().flat_map(|pid| ["-p".to_owned(), pid.to_string()]))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -68,7 +68,7 @@ impl CallCounter {
     /// Ends counting. Returns the calls by name.
     pub fn stop(mut self) -> io::Result<Calls> {
         self.end(Signal::INT)?;
-        Ok(Calls { by_name: parse(&fs::read_to_string(&self.summary)?), processes: self.processes })
+        Ok(Calls { by_name: parse(&fs::read_to_string(self.summary.path())?), processes: self.processes })
     }
 
     fn end(&mut self, signal: Signal) -> io::Result<()> {
@@ -83,7 +83,6 @@ impl CallCounter {
 impl Drop for CallCounter {
     fn drop(&mut self) {
         let _ = self.end(Signal::TERM);
-        let _ = fs::remove_file(&self.summary);
     }
 }
 

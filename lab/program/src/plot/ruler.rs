@@ -105,8 +105,9 @@ impl Ruler {
         self.range.start <= self.place(value) && self.place(value) <= self.range.end
     }
 
-    pub(super) fn labels(&self) -> impl Iterator<Item = (f64, &str)> {
-        self.ticks.iter().map(|(place, label)| (self.pixel(*place), label.as_str()))
+    /// The labels with their pixels.
+    pub(super) fn labels(&self) -> Vec<(f64, &str)> {
+        self.ticks.iter().map(|(place, label)| (self.pixel(*place), label.as_str())).collect()
     }
 }
 

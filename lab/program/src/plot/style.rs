@@ -6,6 +6,8 @@
 //! which published figures have, and Tol's wine. No two are closer than 16 (ΔE, CIE 1976) for a reader who lacks one kind of cone
 //! (by the matrices of Machado, Oliveira and Fernandes, 2009).
 
+use serde::Serialize;
+
 /// The baseline's colour, and those of the others in turn.
 const BASELINE: &str = "#0072b2";
 const COLOURS: [&str; 6] = ["#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255"];
@@ -26,10 +28,11 @@ pub(super) const SIGNS: [&str; 8] = [
 #[cfg(test)]
 const STYLES: usize = 1 + COLOURS.len() * DASHES.len();
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Style {
     pub(super) colour: &'static str,
     pub(super) dashes: &'static str,
+    sign: &'static str,
     /// Width of a line and size of a sign, in pixels.
     pub(super) breadth: u32,
     pub(super) radius: f64,
@@ -37,11 +40,12 @@ pub(super) struct Style {
 
 impl Style {
     pub(super) fn of(number: usize) -> Self {
+        let sign = SIGNS[number % SIGNS.len()];
         let Some(nth) = number.checked_sub(1) else {
-            return Self { colour: BASELINE, dashes: DASHES[0], breadth: 4, radius: 5.0 };
+            return Self { colour: BASELINE, dashes: DASHES[0], sign, breadth: 4, radius: 5.0 };
         };
         let (colour, dashes) = (COLOURS[nth % COLOURS.len()], DASHES[nth / COLOURS.len() % DASHES.len()]);
-        Self { colour, dashes, breadth: 2, radius: 4.0 }
+        Self { colour, dashes, sign, breadth: 2, radius: 4.0 }
     }
 }
 

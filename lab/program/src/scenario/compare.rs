@@ -8,12 +8,12 @@ use std::fmt;
 
 use minijinja::context;
 
-use super::html::render;
 use super::record::Record;
 use crate::Error;
 use crate::bench::{Metric, ServerReport, is_beyond, median, unpaired_resolution};
 use crate::catalogue::is_known;
 use crate::table::Table;
+use crate::templates::render;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ComparedResults {

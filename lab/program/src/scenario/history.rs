@@ -11,12 +11,13 @@ use std::path::Path;
 use clap::Args;
 use minijinja::{Value, context};
 
-use super::html::{drawn, render};
+use super::html::drawn;
 use super::record::Record;
 use crate::Error;
 use crate::bench::{CaseReport, Metric, median};
 use crate::plot::{Line, Plot, Scale};
 use crate::table::Table;
+use crate::templates::render;
 
 #[derive(Args)]
 pub(crate) struct Question {

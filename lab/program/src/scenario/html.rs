@@ -2,40 +2,16 @@
 //! chart, a table and curves, then the published figures, and, folded, the method. It depends only on the result's
 //! file, so a page written again is the same.
 //!
-//! The templates in `pages` have the words and their order; this module has the values.
+//! The templates have the words and their order; this module has the values.
 
-use std::sync::LazyLock;
-
-use minijinja::{Environment, Value, context};
+use minijinja::{Value, context};
 
 use super::drawn::{overviews, plots};
 use super::record::{Record, listed};
 use crate::bench::{CaseReport, Effort, warnings};
 use crate::plot::{self, Plot};
 use crate::table::Table;
-
-macro_rules! embedded {
-    ($($name:literal)*) => { [$(($name, include_str!(concat!("pages/", $name)))),*] };
-}
-
-static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let texts = embedded! {
-        "page.css" "layout.html" "parts.html" "result.html" "index.html" "sections.html" "list.md"
-    };
-    let mut environment = Environment::new();
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
-    for (name, text) in texts {
-        environment.add_template(name, text).unwrap_or_else(|error| panic!("template {name}: {error:#}"));
-    }
-    environment
-});
-
-/// Renders a template. A mistake in one is a bug of this program.
-pub(super) fn render(name: &str, values: &Value) -> String {
-    let text = TEMPLATES.get_template(name).and_then(|template| template.render(values));
-    text.unwrap_or_else(|error| panic!("template {name}: {error:#}"))
-}
+use crate::templates::render;
 
 /// The page of a result.
 pub(crate) fn page(record: &Record) -> String {

@@ -2,8 +2,8 @@ use super::*;
 use crate::document::{BODY_AT, HEAD_AT};
 use crate::payload::is_padding;
 
-fn start(content: Content, pacing: Pacing, hesitates_ms: u64) -> (Upstream, TcpStream) {
-    let upstream = Upstream::start(content, pacing, Duration::from_millis(hesitates_ms)).unwrap();
+fn start(content: Content, skips: bool, hesitates_ms: u64) -> (Upstream, TcpStream) {
+    let upstream = Upstream::start(content, skips, Duration::from_millis(hesitates_ms)).unwrap();
     let stream = TcpStream::connect(upstream.address()).unwrap();
     (upstream, stream)
 }
@@ -30,9 +30,9 @@ fn ask_for(stream: &mut TcpStream, path: &str) -> Vec<u8> {
 
 #[test]
 fn answers_each_version_once_and_not_before_its_time() {
-    let (upstream, mut stream) = start(Content::text(1000), Pacing::Every(100.0), 0);
+    let (upstream, mut stream) = start(Content::text(1000), false, 0);
     assert_eq!(ask(&mut stream), b"null");
-    upstream.begin_in(Duration::from_millis(20));
+    upstream.pacer().set_rate_hz(100.0, Duration::from_millis(20));
     let begin_ns = upstream.serving.lock().pace.unwrap().base_ns;
     for sequence in 0..5 {
         let body = ask(&mut stream);
@@ -50,7 +50,7 @@ fn answers_each_version_once_and_not_before_its_time() {
 #[test]
 fn a_version_counts_once_for_all_who_wait_for_it() {
     let hesitates = Duration::from_millis(500);
-    let upstream = Upstream::start(Content::text(1000), Pacing::Every(1.0), hesitates).unwrap();
+    let upstream = Upstream::start(Content::text(1000), false, hesitates).unwrap();
     let address = upstream.address();
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -65,13 +65,13 @@ fn a_version_counts_once_for_all_who_wait_for_it() {
 fn a_document_is_served_before_its_first_change() {
     let shape = Shape { bytes: 5000, changes: 3 };
     let hesitates = Duration::from_millis(30);
-    let upstream = Upstream::start(Content::document(shape), Pacing::Every(100.0), hesitates).unwrap();
+    let upstream = Upstream::start(Content::document(shape), false, hesitates).unwrap();
     let mut expected = Document::new(shape);
     let begun = Instant::now();
     let mut stream = TcpStream::connect(upstream.address()).unwrap();
     assert_eq!(ask(&mut stream), expected.text());
     assert!(begun.elapsed() >= hesitates);
-    upstream.begin_in(Duration::ZERO);
+    upstream.pacer().set_rate_hz(100.0, Duration::ZERO);
     for _ in 0..3 {
         expected.advance();
         assert_eq!(ask(&mut stream)[BODY_AT..], expected.text()[BODY_AT..]);
@@ -81,7 +81,7 @@ fn a_document_is_served_before_its_first_change() {
 #[test]
 fn each_path_has_a_document_that_changes_with_each_request() {
     let shape = Shape { bytes: 5000, changes: 3 };
-    let (_upstream, mut stream) = start(Content::documents(shape), Pacing::Every(1.0), 0);
+    let (_upstream, mut stream) = start(Content::documents(shape), false, 0);
     let begun_ns = monotonic_ns();
     for path in ["/a", "/b"] {
         let mut expected = Document::new(shape);
@@ -99,7 +99,7 @@ fn each_path_has_a_document_that_changes_with_each_request() {
 
 #[test]
 fn closes_the_connection_after_an_invalid_request() {
-    let upstream = Upstream::start(Content::text(100), Pacing::Every(1.0), Duration::ZERO).unwrap();
+    let upstream = Upstream::start(Content::text(100), false, Duration::ZERO).unwrap();
     for request in [
         &b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"[..],
         b"GET\r\n\r\n",
@@ -117,14 +117,14 @@ fn closes_the_connection_after_an_invalid_request() {
 #[test]
 fn only_the_newest_version_is_answered_where_the_rate_is_set() {
     let shape = Shape { bytes: 500, changes: 2 };
-    let (upstream, mut stream) = start(Content::document(shape), Pacing::Newest, 0);
+    let (upstream, mut stream) = start(Content::document(shape), true, 0);
     assert_eq!(ask(&mut stream), Document::new(shape).text());
     let pacer = upstream.pacer();
     let mut numbers = Vec::new();
     for nth in 0..12 {
         if nth % 4 == 0 {
             // Versions change while a request is pending.
-            pacer.set_rate_hz(100_000.0 + f64::from(nth));
+            pacer.set_rate_hz(100_000.0 + f64::from(nth), Duration::ZERO);
         }
         let body = ask(&mut stream);
         let head = Head::read(&body[crate::document::HEAD_AT..BODY_AT]).unwrap();

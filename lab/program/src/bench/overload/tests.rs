@@ -39,9 +39,9 @@ fn a_phase_is_read_in_its_steady_state() {
 #[test]
 fn phases_follow_the_capacity() {
     use crate::document::Shape;
-    use crate::upstream::{Content, Pacing, Upstream};
+    use crate::upstream::{Content, Upstream};
     let shape = Shape { bytes: 100, changes: 1 };
-    let upstream = Upstream::start(Content::document(shape), Pacing::Newest, Duration::ZERO).unwrap();
+    let upstream = Upstream::start(Content::document(shape), true, Duration::ZERO).unwrap();
     let phase = Duration::from_secs(3);
     let mut conductor = Conductor::new(upstream.pacer(), 10, phase);
     conductor.begin();

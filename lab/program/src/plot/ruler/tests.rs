@@ -23,7 +23,7 @@ fn percentiles_lie_by_how_few_are_beyond() {
     check(99.0, 2.0);
     check(99.9, 3.0);
     check(100.0, 4.0);
-    let labels: Vec<&str> = ruler.labels().map(|(_, label)| label).collect();
+    let labels: Vec<&str> = ruler.labels().into_iter().map(|(_, label)| label).collect();
     assert_eq!(labels, ["0", "50", "90", "99", "99.9", "max"]);
 }
 

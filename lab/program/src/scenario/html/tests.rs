@@ -17,7 +17,7 @@ fn the_verdict_comes_first_and_nothing_is_loaded() {
     let order = [
         "Servers: <b>stentor</b>",
         "class=\"answer\"",
-        "<svg role=\"img\" aria-label=\"CPU/message",
+        "<svg role=\"img\" aria-label=\"CPU&#x2f;message",
         "<table",
         "latency, ms over",
         "<details>",
