@@ -30,12 +30,13 @@ mod version;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use clap::Args;
 use serde::Deserialize;
 
 use self::version::Version;
@@ -162,16 +163,26 @@ impl Peer {
 pub(crate) const TARGET: &str = "target";
 
 /// A server that is already running.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Running {
-    /// The server's address.
+    /// The address, HOST:PORT, of a server that runs already. `run` measures only this one if no other is named.
+    #[arg(long = "target", id = "target", required = false, value_parser = address)]
     pub address: SocketAddr,
-    /// The server's process id, to read CPU and memory.
-    pub pid: Option<u32>,
     /// Protocol of the clients.
+    #[arg(long, value_enum, default_value = "websocket", requires = "target")]
     pub protocol: Protocol,
-    /// The path. `None` for the usual one.
+    /// The path of the protocol [default: the protocol's usual one; sse needs one].
+    #[arg(long, requires = "target")]
     pub path: Option<String>,
+    /// The server's process id, to read its CPU and memory.
+    #[arg(long = "server-pid", requires = "target")]
+    pub pid: Option<u32>,
+}
+
+/// Parses HOST:PORT, for clap.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut addresses = text.to_socket_addrs().map_err(|error| error.to_string())?;
+    addresses.find(SocketAddr::is_ipv4).ok_or_else(|| "it has no IPv4 address".to_owned())
 }
 
 /// A server of the catalogue. An entry of `[[variants]]` has the fields that `serde` doesn't skip.

@@ -11,7 +11,7 @@ use clap::Args;
 use crate::Error;
 use crate::bench::{Application, Contestant, Options, grouped, median};
 use crate::catalogue::Catalogue;
-use crate::generator::{LoadSpec, Protocol, Publisher, Spec, Workers};
+use crate::generator::{FanoutPlan, LoadSpec, Protocol, Publisher, Spec, Workers};
 use crate::measure::Server;
 use crate::table::Table;
 
@@ -48,7 +48,8 @@ pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> R
     let times = |span: Duration| (span.as_secs_f64() * RATE_HZ).ceil() as u64;
     let echo = LoadSpec::EchoClosed { bytes: 64, warm_up, measure };
     let (before, count, publisher) = (times(warm_up), times(measure).max(1), Publisher::Own);
-    let fanout = LoadSpec::Fanout { bytes: 1000, rate_hz: RATE_HZ, warm_up: before, count, publisher };
+    let fanout =
+        LoadSpec::Fanout(FanoutPlan { bytes: 1000, rate_hz: RATE_HZ, warm_up: before, count, publisher });
     for (title, load, application) in [
         ("echo of 64 bytes, closed loop".to_owned(), echo, Application::Echo),
         (format!("fan-out of 1000 bytes, {RATE_HZ:.0} a second"), fanout, Application::Chat),
@@ -62,7 +63,7 @@ pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> R
                 spec.core = Some(options.placing.generator_core);
                 spec.bare = which == 1;
                 let lost = |error: Error| server.error(&error.to_string());
-                let outcome = Workers::connect(&options.invocation, &spec)
+                let outcome = Workers::connect(&options.program, &spec)
                     .and_then(|mut workers| workers.run())
                     .map_err(lost)?;
                 server.stop()?;

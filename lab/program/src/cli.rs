@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{BufReader, Write};
 use std::iter::once;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,14 +17,10 @@ use crate::Error;
 use crate::bench::{self, Effort, Placing};
 use crate::catalogue::{Catalogue, Running};
 use crate::doctor::examine;
-use crate::generator::{Invocation, Protocol, serve_worker};
-use crate::measure::{
-    congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
-};
+use crate::generator::{Protocol, serve_worker, this_program};
+use crate::measure::end_children_on_signal;
 use crate::scenario::{self, Record, SCENARIOS, Scenario, tell};
 
-/// Value of `--congestion` that means no network namespace.
-const SYSTEM: &str = "system";
 const NAME: &str = "stentor-lab";
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
@@ -87,18 +82,8 @@ struct RunOptions {
     /// As published, where possible; the default of `bench`.
     #[arg(long, group = "effort")]
     full: bool,
-    /// Also measure a server that runs already, at HOST:PORT; only this one if no other is named.
-    #[arg(long, value_parser = address)]
-    target: Option<SocketAddr>,
-    /// Protocol of the target.
-    #[arg(long, value_enum, default_value = "websocket", requires = "target")]
-    protocol: Protocol,
-    /// The target's path [default: the protocol's usual one].
-    #[arg(long, requires = "target")]
-    path: Option<String>,
-    /// The target's process id, to read its CPU and memory.
-    #[arg(long, requires = "target")]
-    server_pid: Option<u32>,
+    #[command(flatten)]
+    target: Option<Running>,
     /// The folder for results.
     #[arg(long, default_value = "results")]
     results: PathBuf,
@@ -113,17 +98,7 @@ fn print(out: &mut dyn Write, what: impl Display) -> Result<(), Error> {
     write!(out, "{what}").map_err(Error::io("printing"))
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let mut addresses = text.to_socket_addrs().map_err(|error| error.to_string())?;
-    addresses.find(SocketAddr::is_ipv4).ok_or_else(|| "it has no IPv4 address".to_owned())
-}
-
 impl RunOptions {
-    fn target(&self) -> Option<Running> {
-        let (path, pid) = (self.path.clone(), self.server_pid);
-        self.target.map(|address| Running { address, pid, protocol: self.protocol, path })
-    }
-
     fn effort(&self) -> Option<Effort> {
         let flags = [(self.smoke, Effort::Smoke), (self.quick, Effort::Quick), (self.full, Effort::Full)];
         flags.into_iter().find_map(|(is_set, effort)| is_set.then_some(effort))
@@ -192,23 +167,6 @@ pub fn main(
     })
 }
 
-/// Moves this process to the network namespace and priority of servers and generators, and sets `placing.congestion` to
-/// the congestion control there. The names in `left_out` are passed on.
-fn enter(placing: &mut Placing, left_out: Option<&[String]>, progress: &mut dyn Write) -> Result<(), Error> {
-    placing.congestion = match placing.congestion.as_str() {
-        SYSTEM => congestion_control(),
-        wanted => enter_namespace(wanted, left_out.unwrap_or_default()).unwrap_or_else(|why| {
-            let system = congestion_control();
-            let _ = writeln!(progress, "no network namespace ({why}); congestion control {system} for all");
-            system
-        }),
-    };
-    if placing.nice != 0 {
-        take_priority(placing.nice).map_err(Error::io("setting the priority (--nice)"))?;
-    }
-    Ok(())
-}
-
 fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
     for scenario in SCENARIOS.iter() {
         let (name, question) = (&scenario.name, &scenario.question);
@@ -247,18 +205,10 @@ fn run_record(
     run: &RunOptions,
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
-    let mut options = run.options.clone().started_by(Invocation::current()?);
-    (options.effort, options.target) = (effort, run.target());
+    let mut options = run.options.clone().started_by(this_program()?);
+    (options.effort, options.target) = (effort, run.target.clone());
     end_children_on_signal(|| tell("interrupted; nothing was measured yet"));
-    if !is_in_namespace() {
-        options.left_out = Some(scenario::install(scenario, &options, progress)?);
-    }
-    // A target isn't inside the lab's namespace.
-    if options.target.is_some() {
-        options.placing.congestion = SYSTEM.to_owned();
-    }
-    enter(&mut options.placing, options.left_out.as_deref(), progress)?;
-    scenario::run(scenario, &options, &run.results, run.resume.clone(), progress)
+    scenario::run(scenario, options, &run.results, run.resume.clone(), progress)
 }
 
 fn list_peers(folder: &PeersFolder, out: &mut dyn Write, progress: &mut dyn Write) -> Result<(), Error> {

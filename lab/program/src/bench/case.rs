@@ -8,7 +8,7 @@ use super::stats::Rule;
 use super::{Application, Contestant, Metric};
 use crate::catalogue::Known;
 use crate::document::Shape;
-use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
+use crate::generator::{FanoutPlan, LoadSpec, Misbehaviour, Protocol, Publisher};
 
 /// A load, and the rules for comparing servers by it.
 #[derive(Clone, Debug, Deserialize)]
@@ -128,7 +128,7 @@ impl Case {
     /// The load for this server, with a longer warm-up for servers that need one.
     pub(super) fn load_on(&self, contestant: &Contestant, application: Application) -> LoadSpec {
         let mut load = self.load.clone();
-        if let LoadSpec::Fanout { rate_hz, warm_up, publisher, .. } = &mut load {
+        if let LoadSpec::Fanout(FanoutPlan { rate_hz, warm_up, publisher, .. }) = &mut load {
             // Messages of the server's warm-up must not be measured.
             if self.course != Course::Counted {
                 let warms_up_s = contestant.known().warms_up().as_secs_f64();

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::disturbance::steal_doubt;
 use super::sampler::{SAMPLE_EVERY, Sample};
-use crate::generator::{Cause, ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress};
+use crate::generator::{
+    Cause, ChatStep, Doubt, FanoutPlan, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress,
+};
 
 /// Mean latency (s) from which a chat counts as saturated.
 const SATURATED_S: f64 = 0.2;
@@ -96,7 +98,7 @@ pub(super) fn curves(
         let at = |percent| (percent, millis(outcome.latency.percentile(percent)));
         curves.insert(Curve::Latency, PERCENTILES.map(at).to_vec());
     }
-    if let LoadSpec::Fanout { rate_hz, .. } = load
+    if let LoadSpec::Fanout(FanoutPlan { rate_hz, .. }) = load
         && outcome.p99_of_each_ns.len() > 2
     {
         let points = outcome.p99_of_each_ns.iter().enumerate();
@@ -107,7 +109,7 @@ pub(super) fn curves(
         let steps = outcome.steps.iter().map(|step| (step.delivered_hz, millis(step.latency.mean())));
         curves.insert(Curve::LatencyOverDeliveries, steps.collect());
     }
-    let way = if outcome.progress.is_empty() { &outcome.opening } else { &outcome.progress };
+    let way = &outcome.progress;
     if let [first, _, ..] = &way[..] {
         let over = |of: &dyn Fn(&Progress) -> f64| {
             way.iter().map(|point| (point.connections as f64, of(point))).collect::<Vec<_>>()

@@ -48,8 +48,8 @@ use self::disturbance::Repeats;
 use self::progress::Progress;
 use crate::Error;
 use crate::catalogue::{Catalogue, Running};
-use crate::generator::{Invocation, LoadSpec, Outcome};
-use crate::measure::{cores, is_over, left_out};
+use crate::generator::{LoadSpec, Outcome};
+use crate::measure::{congestion_control, cores, enter_namespace, is_over, left_out, take_priority};
 
 /// Placement of servers and generators.
 #[derive(Clone, Debug, Default, Args)]
@@ -74,6 +74,34 @@ pub struct Placing {
     pub nice: i32,
 }
 
+/// Value of `--congestion` that means no network namespace.
+const SYSTEM: &str = "system";
+
+impl Placing {
+    /// Moves this process to the network namespace and priority of servers and generators, and sets `congestion` to the congestion control
+    /// there. The new process gets the names in `left_out`. No namespace is used `beside` a server that runs outside.
+    pub(crate) fn enter(
+        &mut self,
+        left_out: &[String],
+        beside: bool,
+        progress: &mut dyn Write,
+    ) -> Result<(), Error> {
+        self.congestion = match self.congestion.as_str() {
+            wanted if beside || wanted == SYSTEM => congestion_control(),
+            wanted => enter_namespace(wanted, left_out).unwrap_or_else(|why| {
+                let system = congestion_control();
+                let _ =
+                    writeln!(progress, "no network namespace ({why}); congestion control {system} for all");
+                system
+            }),
+        };
+        match self.nice {
+            0 => Ok(()),
+            nice => take_priority(nice).map_err(Error::io("setting the priority (--nice)")),
+        }
+    }
+}
+
 /// Selection of cases and servers, and the way in which they run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Options {
@@ -95,12 +123,9 @@ pub struct Options {
     /// The effort of the run.
     #[arg(skip)]
     pub effort: Effort,
-    /// How to start this program as a worker.
+    /// The lab's program, which is started again for its generators.
     #[arg(skip)]
-    pub invocation: Invocation,
-    /// Servers that `install_for` couldn't install and has reported. `None` if it hasn't run.
-    #[arg(skip)]
-    pub left_out: Option<Vec<String>>,
+    pub program: PathBuf,
     /// Shows the progress of a run on a terminal.
     #[arg(skip)]
     pub live: Option<Bar>,
@@ -114,19 +139,20 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 impl Options {
-    /// The default options, for this program.
-    pub fn new(invocation: Invocation, peers_dir: PathBuf) -> Self {
+    /// The default options for this program, without a network namespace.
+    pub fn new(program: PathBuf, peers_dir: PathBuf) -> Self {
         let generator_core = usize::from(cores() > 1);
-        let placing = Placing { peers_dir, generator_core, ..Placing::default() };
-        Self { placing, ..Self::default() }.started_by(invocation)
+        let congestion = SYSTEM.to_owned();
+        let placing = Placing { peers_dir, generator_core, congestion, ..Placing::default() };
+        Self { placing, ..Self::default() }.started_by(program)
     }
 
     /// Completes these options for this program. Without a named `stentor` binary, they use the one beside the program,
     /// if there is one.
-    pub(crate) fn started_by(mut self, invocation: Invocation) -> Self {
-        let beside = invocation.program.with_file_name("stentor");
+    pub(crate) fn started_by(mut self, program: PathBuf) -> Self {
+        let beside = program.with_file_name("stentor");
         self.placing.stentor = self.placing.stentor.or(beside.exists().then_some(beside));
-        Self { invocation, left_out: left_out(), ..self }
+        Self { program, ..self }
     }
 
     /// Number of runs of each server in this case, and the rule for ending early. A number given by the user is fixed.
@@ -151,43 +177,17 @@ const GENERATOR_SHARE: f64 = 0.65;
 /// Pause between two runs, while the last server's sockets are closed.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Installs the servers that [`run_cases`] needs with these options, because nothing can be downloaded in a network namespace.
-/// Returns those that couldn't be installed, for [`Options::left_out`].
-pub(crate) fn install_for(
-    known: &[Case],
-    options: &Options,
-    progress: &mut dyn Write,
-) -> Result<Vec<String>, Error> {
-    let chosen = choose(known, &options.cases)?;
-    gather(&chosen, options, &mut Progress::new(progress)).map(|(_, left_out)| left_out)
-}
-
-/// The names of the servers that these options select for these cases.
-pub(crate) fn servers_of(known: &[Case], options: &Options) -> Result<Vec<String>, Error> {
-    if !options.servers.is_empty() {
-        return Ok(options.servers.clone());
-    }
-    let mut names: Vec<String> = Vec::new();
-    for name in choose(known, &options.cases)?.iter().flat_map(|case| &case.servers) {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
-    Ok(names)
-}
-
-/// Runs the cases that `options` selects. Runs in `before` aren't repeated. `keep` receives the report after each run.
+/// Runs these cases with the servers of `gathered`. Runs in `before` aren't repeated. `keep` receives the report after each run.
 pub(crate) fn run_cases(
-    known: Vec<Case>,
+    chosen: Vec<Case>,
+    (contestants, left_out): Gathered,
     options: &Options,
     before: &Report,
     progress: &mut dyn Write,
     keep: &mut dyn FnMut(&Report) -> Result<(), Error>,
 ) -> Result<Report, Error> {
-    let chosen = choose(&known, &options.cases)?;
     let progress = &mut Progress::new(progress);
     let options = &Options { live: progress.live(), ..options.clone() };
-    let (contestants, left_out) = gather(&chosen, options, progress)?;
     let missing = if options.servers.is_empty() { Vec::new() } else { left_out };
     let servers = contestants.len();
     let with_again = |case: &Case| servers + usize::from(options.has_again(case, servers));
@@ -240,7 +240,7 @@ pub(crate) fn run_cases(
 }
 
 /// The cases with these names.
-fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
+pub(crate) fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
     let find = |name: &String| crate::named("case", name, known, |case| &case.name).cloned();
     if names.is_empty() { Ok(known.to_vec()) } else { names.iter().map(find).collect() }
 }
@@ -271,28 +271,33 @@ fn fitting(
     fit
 }
 
-/// The servers that take part, installed unless [`install_for`] has tried that already. Servers that can't be installed are
-/// reported, left out, and returned by name.
-fn gather(
-    chosen: &[Case],
-    options: &Options,
-    progress: &mut Progress<'_>,
-) -> Result<(Vec<Contestant>, Vec<String>), Error> {
+/// The servers that take part, and the names of those that can't.
+pub(crate) type Gathered = (Vec<Contestant>, Vec<String>);
+
+/// Finds the servers that these options select for these cases, and installs them: nothing can be downloaded in a network namespace.
+/// Servers that can't be installed are reported and left out.
+pub(crate) fn gather(cases: &[Case], options: &Options, progress: &mut dyn Write) -> Result<Gathered, Error> {
+    let progress = &mut Progress::new(progress);
     let named = !options.servers.is_empty();
-    let names = servers_of(chosen, options)?;
+    let mut names = options.servers.clone();
+    for name in cases.iter().flat_map(|case| &case.servers).filter(|_| !named) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
     if let Some(twice) = names.iter().enumerate().find(|(nth, name)| names[..*nth].contains(name)) {
         return Err(Error::Usage(format!("{} is named twice", twice.1)));
     }
     let catalogue = Catalogue::read(&options.placing.peers_dir)?;
-    let mut contestants = Vec::new();
-    let mut left_out = Vec::new();
+    let outside = left_out();
+    let (mut contestants, mut left_out) = (Vec::new(), Vec::new());
     for name in names {
-        if options.left_out.as_ref().is_some_and(|known| known.contains(&name)) {
+        if outside.as_ref().is_some_and(|left_out| left_out.contains(&name)) {
             left_out.push(name);
             continue;
         }
         let found = Contestant::find(&name, &catalogue, options).and_then(|contestant| {
-            if let (Some(peer), None) = (&contestant.known().peer, &options.left_out) {
+            if let (Some(peer), None) = (&contestant.known().peer, &outside) {
                 if !peer.is_installed() {
                     progress.say(&format!("installing {name}"));
                 }

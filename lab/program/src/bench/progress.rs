@@ -2,50 +2,22 @@
 //! remaining runs, the estimated time and the state of the current run. Elsewhere, the line of a run ends with the remaining runs.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::generator::Live;
+/// The bar on the terminal. Its message is the state of the running load.
+pub use indicatif::ProgressBar as Bar;
+use indicatif::{ProgressDrawTarget, ProgressStyle};
 
-/// Length of the bar in characters.
-const BAR: usize = 24;
-/// Escape sequences around a line that replaces the previous one. A line that is longer than the terminal's width is cut off
-/// (DECAWM), because its continuation would never be cleared.
-const BEGIN: &str = "\r\x1b[K\x1b[?7l";
-const END: &str = "\x1b[?7h";
-
-/// The bar on the terminal, which running loads update.
-#[derive(Clone, Debug, Default)]
-pub struct Bar(Arc<Mutex<String>>);
-
-impl Bar {
-    /// Writes the progress beside the bar.
-    pub(super) fn show(&self, live: &Live) {
-        // Standard error may be closed. The run continues then.
-        let mut terminal = std::io::stderr().lock();
-        let _ = write!(terminal, "{}", self.line(Some(live))).and_then(|()| terminal.flush());
-    }
-
-    /// The line, written over the previous one.
-    fn line(&self, live: Option<&Live>) -> String {
-        let bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match live {
-            Some(live) => format!("{BEGIN}{bar}  {live}{END}"),
-            None => format!("{BEGIN}{bar}{END}"),
-        }
-    }
-}
+/// The bar, the numbers of completed and expected runs, the remaining time, and the state.
+const TEMPLATE: &str = "{bar:24} {pos}/{len}{prefix}  {msg}";
 
 pub(super) struct Progress<'a> {
     out: &'a mut dyn Write,
-    /// `true` if `out` is a terminal with control sequences.
+    /// `true` if there is a terminal, which shows the bar.
     is_terminal: bool,
     begin: Instant,
-    /// Completed runs, their total time, and the expected number of runs.
-    made: usize,
+    /// Total time of the completed runs, and the maximum time of all runs, if runs that aren't needed are left out.
     took: Duration,
-    total: usize,
-    /// Maximum time of all runs, if runs that aren't needed are left out.
     longest: Option<Duration>,
     bar: Bar,
 }
@@ -55,16 +27,17 @@ impl<'a> Progress<'a> {
     pub(super) fn new(out: &'a mut dyn Write) -> Self {
         let is_terminal =
             std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
-        let (begin, bar) = (Instant::now(), Bar::default());
-        Self { out, is_terminal, begin, made: 0, took: Duration::ZERO, total: 0, longest: None, bar }
+        let bar = Bar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            bar.set_style(style.progress_chars("█░"));
+        }
+        Self { out, is_terminal, begin: Instant::now(), took: Duration::ZERO, longest: None, bar }
     }
 
     pub(super) fn say(&mut self, line: &str) {
         let at = self.begin.elapsed().as_secs();
-        let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
         // `out` may be closed. The run continues then.
-        let _ = writeln!(self.out, "{clear}{:02}:{:02} {line}", at / 60, at % 60);
-        self.draw();
+        let _ = self.bar.suspend(|| writeln!(self.out, "{:02}:{:02} {line}", at / 60, at % 60));
     }
 
     /// The bar for the progress of a run. `None` without a terminal.
@@ -74,35 +47,38 @@ impl<'a> Progress<'a> {
 
     /// Sets the expected number of runs. With a maximum time, this is the maximum number.
     pub(super) fn expect(&mut self, total: usize, longest: Option<Duration>) {
-        self.total = total;
         self.longest = longest;
-        self.draw();
+        self.bar.set_length(total as u64);
+        if self.is_terminal && total > 0 {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
     }
 
     /// Subtracts runs that aren't needed.
     pub(super) fn skip(&mut self, runs: usize) {
-        self.total = self.total.saturating_sub(runs);
+        self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(runs as u64));
     }
 
     pub(super) fn made(&mut self, line: &str, took: Duration) {
-        self.made += 1;
         self.took += took;
+        self.bar.inc(1);
+        self.bar.set_message("");
+        let left = self.left();
+        self.bar.set_prefix(left.as_ref().map_or(String::new(), |left| format!(", {left}")));
         // The last lines of a failed server stay on their own lines.
         let (first, rest) =
             line.split_once('\n').map_or((line, String::new()), |(first, rest)| (first, format!("\n{rest}")));
-        match (self.is_terminal, self.left()) {
-            (false, Some(left)) => self.say(&format!("{first} ({left}){rest}")),
-            _ => self.say(line),
+        match left.filter(|_| !self.is_terminal) {
+            Some(left) => self.say(&format!("{first} ({left}){rest}")),
+            None => self.say(line),
         }
     }
 
     /// The remaining time in words, if the remaining runs take as long as the completed ones, and not longer than they may.
     fn left(&self) -> Option<String> {
-        let left = self.total.saturating_sub(self.made);
-        if self.made == 0 || left == 0 {
-            return None;
-        }
-        let expected = self.took.div_f64(self.made as f64).mul_f64(left as f64);
+        let made = self.bar.position();
+        let left = self.bar.length()?.checked_sub(made).filter(|left| *left > 0)?;
+        let expected = self.took.div_f64(made as f64).mul_f64(left as f64);
         let allowed = self.longest.map_or(Duration::MAX, |longest| longest.saturating_sub(self.took));
         let seconds = expected.min(allowed).as_secs();
         let most = if self.longest.is_some() { "up to " } else { "" };
@@ -112,29 +88,11 @@ impl<'a> Progress<'a> {
             _ => format!("{most}{left} {runs} left, about {} min", seconds.div_ceil(60)),
         })
     }
-
-    fn draw(&mut self) {
-        if !self.is_terminal {
-            return;
-        }
-        let mut bar = String::new();
-        if self.made < self.total {
-            let done = BAR * self.made / self.total;
-            let left = self.left().map(|left| format!(", {left}")).unwrap_or_default();
-            let (done, open) = ("█".repeat(done), "░".repeat(BAR - done));
-            bar = format!("{done}{open} {}/{}{left}", self.made, self.total);
-        }
-        *self.bar.0.lock().unwrap_or_else(PoisonError::into_inner) = bar;
-        let _ = write!(self.out, "{}", self.bar.line(None));
-        let _ = self.out.flush();
-    }
 }
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        if self.is_terminal {
-            let _ = write!(self.out, "\r\x1b[K");
-        }
+        self.bar.finish_and_clear();
     }
 }
 

@@ -18,7 +18,7 @@ use super::setup::Setup;
 use super::{Application, Case, Contestant, Course, Metric, Options, delivery, engine, proxy, source};
 use crate::Error;
 use crate::catalogue::Extra;
-use crate::generator::{Live, LoadSpec, Outcome, Protocol, Publisher, Spec, WATCH, Workers};
+use crate::generator::{FanoutPlan, Live, LoadSpec, Outcome, Protocol, Publisher, Spec, WATCH, Workers};
 use crate::measure::{
     CallCounter, Calls, CpuClock, MachineTime, ProcessMemory, Server, bound_receive_buffers, kernel_bytes,
     pin_current, socket_bytes,
@@ -216,7 +216,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let overload = if let Course::Overload(phase) = case.course { Some(phase) } else { None };
     // Small payloads don't use memfds, so counting would only cost time.
     let large = match (&load, document) {
-        (LoadSpec::Fanout { bytes, .. }, None) => *bytes >= LARGE_BYTES,
+        (LoadSpec::Fanout(FanoutPlan { bytes, .. }), None) => *bytes >= LARGE_BYTES,
         (_, document) => document.is_some_and(|shape| shape.bytes >= LARGE_BYTES),
     };
     if overload.is_some() {
@@ -237,7 +237,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     };
     let mut spec = spec_of(case.connections, load.clone());
     match load {
-        LoadSpec::Fanout { publisher: Publisher::Own, .. } if nodes > 1 => {
+        LoadSpec::Fanout(FanoutPlan { publisher: Publisher::Own, .. }) if nodes > 1 => {
             spec.entry = servers.addresses.last().copied();
         }
         _ => spec.targets.extend_from_slice(&servers.addresses[1..]),
@@ -274,7 +274,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
                 stands_back: true,
                 ..spec_of(clients, LoadSpec::Misbehave { how, lasts })
             };
-            Some(Workers::connect(&options.invocation, &spec).map_err(lost)?)
+            Some(Workers::connect(&options.program, &spec).map_err(lost)?)
         }
         _ => None,
     };
@@ -289,18 +289,18 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let (bar, conducting) = (options.live.clone(), conductor.clone());
     let watch = (bar.is_some() || conducting.is_some()).then(|| {
         Box::new(move |live: &Live| {
-            bar.iter().for_each(|bar| bar.show(live));
+            bar.iter().for_each(|bar| bar.set_message(live.to_string()));
             conducting.iter().for_each(|conductor| conductor.borrow_mut().observe(live));
         }) as Box<dyn Fn(&Live)>
     });
-    let mut workers = Workers::connect_watched(&options.invocation, &spec, watch).map_err(lost)?;
+    let mut workers = Workers::connect_watched(&options.program, &spec, watch).map_err(lost)?;
     if spec.slices > 0 || matches!(load, LoadSpec::Idle { .. }) {
         thread::sleep(REST);
     }
     let connected = servers.memory()?;
     let kernel_grown_to = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
     let sampler = Sampler::start(servers.first.clone(), servers.started.clone(), large);
-    if let (Some(upstream), LoadSpec::Fanout { rate_hz, .. }) = (&upstream, &load) {
+    if let (Some(upstream), LoadSpec::Fanout(FanoutPlan { rate_hz, .. })) = (&upstream, &load) {
         upstream.pacer().set_rate_hz(*rate_hz, spec.idle + source::WAITS);
     }
     if let Some(beside) = &mut beside {
@@ -323,7 +323,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     // The API counts further versions until the generators have ended.
     let versions = read_versions().zip(versions_before).map(|(after, before)| (after - before).max(1));
     let publications = match load {
-        LoadSpec::Fanout { warm_up, count, .. } if redis.is_some() => {
+        LoadSpec::Fanout(FanoutPlan { warm_up, count, .. }) if redis.is_some() => {
             Some(versions.unwrap_or(warm_up + count))
         }
         _ => None,

@@ -14,7 +14,7 @@ use super::sampler::growth_percent_per_10_s;
 use super::trial::{Trial, judge};
 use super::{Case, Contestant, Curve, Metric, Options};
 use crate::Error;
-use crate::generator::LoadSpec;
+use crate::generator::{FanoutPlan, LoadSpec};
 
 /// Minimum share of delivered messages in a level that passes.
 const DELIVERED_MIN: f64 = 0.999;
@@ -111,7 +111,7 @@ pub(super) fn run(
     (first, within): (usize, f64),
     options: &Options,
 ) -> Result<Trial, Error> {
-    let LoadSpec::Fanout { rate_hz, .. } = case.load else {
+    let LoadSpec::Fanout(FanoutPlan { rate_hz, .. }) = case.load else {
         return Err(Error::Usage(format!("{} is no search", case.name)));
     };
     let most = case.connections.min(contestant.holds());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Case, Course};
 use crate::Error;
 use crate::document::Shape;
-use crate::generator::LoadSpec;
+use crate::generator::{FanoutPlan, LoadSpec};
 use crate::upstream::{Content, Upstream};
 
 /// Delay from the end of the idle measurement to the first version of a feed.
@@ -17,7 +17,7 @@ pub(super) fn start(case: &Case, load: &LoadSpec, document: Option<Shape>) -> Re
     let content = match (load, document) {
         (LoadSpec::Receive { .. }, Some(shape)) => Content::documents(shape),
         (_, Some(shape)) => Content::document(shape),
-        (LoadSpec::Fanout { bytes, .. }, None) => Content::text(*bytes),
+        (LoadSpec::Fanout(FanoutPlan { bytes, .. }), None) => Content::text(*bytes),
         _ => Content::text(0),
     };
     Upstream::start(content, matches!(load, LoadSpec::Follow { .. }), hesitates)

@@ -13,7 +13,7 @@ use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::{Case, Contestant, Course, Metric, Options, delivery, overload};
 use crate::Error;
 use crate::generator::{
-    Cause, Doubt, Latencies, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Span, is_spoiled,
+    Cause, Doubt, FanoutPlan, Latencies, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Span, is_spoiled,
 };
 use crate::measure::Calls;
 
@@ -172,7 +172,7 @@ fn beside(
     found: &mut Trial,
 ) -> Result<Ran, Error> {
     let mut alone = Case { course: Course::Once, ..case.clone() };
-    if let LoadSpec::Fanout { count, .. } = &mut alone.load {
+    if let LoadSpec::Fanout(FanoutPlan { count, .. }) = &mut alone.load {
         *count = (*count).min(alone_max);
     }
     let alone = run_server(contestant, &alone, options)?;
@@ -383,7 +383,7 @@ type Counted = Result<(BTreeMap<String, f64>, usize), String>;
 /// Runs a fan-out on the same connections while the system calls of all processes of the server are counted.
 fn count_calls(case: &Case, contestant: &Contestant, options: &Options) -> Result<Counted, Error> {
     let mut counted = Case { course: Course::Counted, feed: false, ..case.clone() };
-    if let LoadSpec::Fanout { rate_hz, warm_up, count, .. } = &mut counted.load {
+    if let LoadSpec::Fanout(FanoutPlan { rate_hz, warm_up, count, .. }) = &mut counted.load {
         (*rate_hz, *warm_up, *count) = (COUNTED_RATE_HZ, 0, COUNTED);
     }
     let ran = run_server(contestant, &counted, options)?;

@@ -1,15 +1,14 @@
 //! The command `generate`, which puts a load on one server and prints the result.
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use crate::Error;
+use crate::catalogue::Running;
 use crate::generator::{
-    BudgetPlan, Cut, Invocation, Latencies, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec,
-    Workers,
+    FanoutPlan, Latencies, LoadSpec, Misbehaviour, Outcome, Publisher, Spec, Workers, this_program,
 };
 use crate::measure::end_children_on_signal;
 
@@ -23,8 +22,6 @@ enum Mode {
     Fanout,
     /// Hold connections.
     Idle,
-    /// Disconnect all clients, who reconnect at once; then one publishes.
-    Reconnect,
     /// Never read.
     NeverRead,
     /// Read at most 64 KiB per second.
@@ -39,21 +36,12 @@ enum Mode {
     Storms,
     /// Send in TCP segments of one to three bytes, to an echo.
     Fragment,
-    /// Connect and echo 17 bytes per second on each connection, until `--server-pid` has used `--seconds` of CPU.
-    Budget,
 }
 
 #[derive(Args)]
 pub(super) struct GenerateArguments {
-    /// The server's address.
-    #[arg(long, value_parser = super::address)]
-    target: SocketAddr,
-    /// Protocol of the clients.
-    #[arg(long, value_enum, default_value = "websocket")]
-    protocol: Protocol,
-    /// The path of the protocol [default: /ws, /engine.io/, /socket.io/ or /sockjs; sse needs one].
-    #[arg(long)]
-    path: Option<String>,
+    #[command(flatten)]
+    server: Running,
     /// The load.
     #[arg(long, value_enum)]
     mode: Mode,
@@ -75,12 +63,6 @@ pub(super) struct GenerateArguments {
     /// Connections started per second.
     #[arg(long, default_value_t = 4000.0)]
     connect_rate: f64,
-    /// The server's process, to read its CPU clock.
-    #[arg(long)]
-    server_pid: Option<u32>,
-    /// The core to pin the generator to.
-    #[arg(long)]
-    core: Option<usize>,
 }
 
 pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Result<(), Error> {
@@ -95,19 +77,14 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
     let load = match arguments.mode {
         Mode::Echo => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
         Mode::EchoClosed => LoadSpec::EchoClosed { bytes, warm_up, measure },
-        Mode::Fanout => LoadSpec::Fanout {
+        Mode::Fanout => LoadSpec::Fanout(FanoutPlan {
             bytes,
             rate_hz,
             warm_up: count(warm_up),
             count: count(measure).max(1),
             publisher: Publisher::Own,
-        },
+        }),
         Mode::Idle => LoadSpec::Idle { hold: measure },
-        Mode::Budget => {
-            let every = Duration::from_secs(1);
-            LoadSpec::Budget(BudgetPlan { bytes: 17, every, cpu: measure, one_by_one: false })
-        }
-        Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
         Mode::NeverRead => misbehave(Misbehaviour::NeverReads),
         Mode::ReadSlowly => misbehave(Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) }),
         Mode::Silent => misbehave(Misbehaviour::Silent),
@@ -116,14 +93,14 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
         Mode::Storms => misbehave(Misbehaviour::Storms { every: Duration::from_secs(1) }),
         Mode::Fragment => misbehave(Misbehaviour::Fragments),
     };
-    let path = arguments.path.as_deref().unwrap_or(arguments.protocol.usual_path());
-    let mut spec = Spec::new(arguments.target, path, arguments.connections, load);
-    spec.protocol = arguments.protocol;
+    let Running { address, protocol, path, pid } = arguments.server;
+    let path = path.as_deref().unwrap_or(protocol.usual_path());
+    let mut spec = Spec::new(address, path, arguments.connections, load);
+    spec.protocol = protocol;
     spec.connect_rate_hz = arguments.connect_rate;
-    spec.server_pids = arguments.server_pid.into_iter().collect();
-    spec.core = arguments.core;
+    spec.server_pids = pid.into_iter().collect();
     end_children_on_signal(|| ());
-    let outcome = Workers::connect(&Invocation::current()?, &spec)?.run()?;
+    let outcome = Workers::connect(&this_program()?, &spec)?.run()?;
     super::print(out, describe(&outcome))
 }
 
@@ -151,10 +128,6 @@ fn describe(outcome: &Outcome) -> String {
             let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percent| times.percentile(percent));
             lines.push(format!("{what}: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"));
         }
-    }
-    if !outcome.back_in.is_zero() {
-        let [p50, p99] = [50.0, 99.0].map(|percent| outcome.back.percentile(percent));
-        lines.push(format!("all were back in {:.1?}; each: p50 {p50:.1?}, p99 {p99:.1?}", outcome.back_in));
     }
     if outcome.cut_off > 0 {
         lines.push(format!("{} connections were ended by the server", outcome.cut_off));

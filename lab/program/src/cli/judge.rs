@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{RunOptions, enter, print};
+use super::{RunOptions, print};
 use crate::Error;
 use crate::bench::{Effort, Metric, Options, Placing};
 use crate::ceiling::{self, Plan};
-use crate::generator::Invocation;
+use crate::generator::this_program;
 use crate::measure::end_children_on_signal;
 use crate::plot::bars;
 use crate::scenario::compare::compare;
@@ -69,9 +69,6 @@ pub(super) struct HistoryArguments {
 pub(super) struct GateArguments {
     /// The result of an earlier run, a JSON file.
     baseline: PathBuf,
-    /// The scenario [default: the baseline's].
-    #[arg(long)]
-    scenario: Option<String>,
     /// Percentage by which a figure may be worse.
     #[arg(long, default_value_t = 5.0, value_parser = percentage)]
     tolerance: f64,
@@ -101,8 +98,8 @@ pub(super) fn run_ceiling(
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
     let options = Options { placing: arguments.placing, ..Options::default() };
-    let mut options = options.started_by(Invocation::current()?);
-    enter(&mut options.placing, None, progress)?;
+    let mut options = options.started_by(this_program()?);
+    options.placing.enter(&[], false, progress)?;
     end_children_on_signal(|| ());
     let ceiling = ceiling::run(&arguments.plan, &options, progress)?;
     print(out, &ceiling)
@@ -162,12 +159,7 @@ pub(super) fn run_gate(
     progress: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
     let baseline = Record::read(&arguments.baseline)?;
-    let scenario = arguments.scenario.as_deref().unwrap_or(baseline.scenario.name.as_str());
-    let scenario = super::scenario_called(scenario)?;
-    if scenario.name != baseline.scenario.name {
-        let (wanted, path) = (&scenario.name, arguments.baseline.display());
-        return Err(Error::Usage(format!("{path} is of {}, not of {wanted}", baseline.scenario.name)));
-    }
+    let scenario = super::scenario_called(&baseline.scenario.name)?;
     let run = &mut arguments.run;
     let options = &mut run.options;
     if options.servers.is_empty() {

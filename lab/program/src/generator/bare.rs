@@ -11,7 +11,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use stentor_wire::ws::{Opcode, encode};
 
-use super::{LoadSpec, Outcome, Span, Spec};
+use super::{FanoutPlan, LoadSpec, Outcome, Span, Spec};
 use crate::Error;
 use crate::measure::CpuClock;
 use crate::payload;
@@ -31,7 +31,7 @@ fn frame(bytes: usize) -> Vec<u8> {
 pub(super) fn run(task: &Spec) -> Result<Outcome, Error> {
     let (bytes, warm_up, measure, period) = match task.load {
         LoadSpec::EchoClosed { bytes, warm_up, measure } => (bytes, warm_up, measure, None),
-        LoadSpec::Fanout { bytes, rate_hz, warm_up, count, .. } => {
+        LoadSpec::Fanout(FanoutPlan { bytes, rate_hz, warm_up, count, .. }) => {
             let period = Duration::from_secs_f64(1.0 / rate_hz);
             (bytes, period * warm_up as u32, period * count as u32, Some(period))
         }

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::Publisher;
 use super::outcome::Reading;
 use super::pool::{ConnectionPool, Load, Message};
@@ -21,17 +23,23 @@ const COARSE: Duration = Duration::from_micros(2_300);
 /// Maximum time to wait for a publisher in another process to start.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 
-/// The plan of [`super::LoadSpec::Fanout`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+/// One connection publishes, all receive.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct FanoutPlan {
+    /// Payload size.
     pub bytes: usize,
+    /// Publications per second.
     pub rate_hz: f64,
+    /// Number of publications before the measurement.
     pub warm_up: u64,
+    /// Number of measured publications.
     pub count: u64,
+    /// The publisher.
+    #[serde(default)]
     pub publisher: Publisher,
 }
 
-impl Plan {
+impl FanoutPlan {
     fn measures(&self, sequence: u64) -> bool {
         (self.warm_up..self.warm_up + self.count).contains(&sequence)
     }
@@ -46,7 +54,7 @@ impl Plan {
 }
 
 struct Receiving {
-    plan: Plan,
+    plan: FanoutPlan,
     /// The latencies of the receivers of each measured publication, in nanoseconds.
     each_ns: Vec<Vec<u64>>,
     /// Number of deliveries of the last publication.
@@ -99,7 +107,7 @@ struct Publishing {
     cut: Option<Reading>,
 }
 
-pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, mut plan: FanoutPlan) -> Result<(), Error> {
     let payload = match pool.spec.deflate {
         // Padding would be compressed to almost nothing.
         true => document::excerpt(plan.bytes),
@@ -169,7 +177,7 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error
 
 impl Publishing {
     /// Time at which the next slice begins, or the last one ends.
-    fn next_cut(&self, plan: &Plan, slices: u32) -> Option<Instant> {
+    fn next_cut(&self, plan: &FanoutPlan, slices: u32) -> Option<Instant> {
         let slices = u64::from(slices);
         if slices == 0 || self.cuts > slices * plan.count {
             return None;
@@ -179,7 +187,7 @@ impl Publishing {
     }
 
     /// Ends the slices whose time is over.
-    fn cut_slices(&mut self, pool: &mut ConnectionPool, plan: &Plan, now: Instant) -> Option<Instant> {
+    fn cut_slices(&mut self, pool: &mut ConnectionPool, plan: &FanoutPlan, now: Instant) -> Option<Instant> {
         while let Some(at) = self.next_cut(plan, pool.spec.slices) {
             if now < at {
                 return Some(at.max(now + COARSE));

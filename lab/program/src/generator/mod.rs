@@ -36,6 +36,7 @@ mod worker;
 
 pub use budget::BudgetPlan;
 pub use chat::{ChatPlan, ChatStep};
+pub use fanout::FanoutPlan;
 pub use follow::Following;
 pub(crate) use follow::SAMPLE_EVERY;
 pub use latency::Latencies;
@@ -50,4 +51,4 @@ pub use spec::{CONNECTIONS_PER_PROCESS_MAX, Cut, LoadSpec, Publisher, Spec};
 pub(crate) use tokens::ISSUER;
 pub use tokens::{TokenKey, Tokens};
 pub use topics::TopicsPlan;
-pub use worker::{Invocation, Workers, serve_worker};
+pub use worker::{Workers, serve_worker, this_program};

@@ -157,10 +157,8 @@ pub struct Outcome {
     pub following: Vec<Following>,
     /// For a chat with growing rates: its steps.
     pub steps: Vec<ChatStep>,
-    /// For a load with a CPU budget: ten samples per second.
+    /// Samples while connections were opened. For a load with a CPU budget: ten samples per second.
     pub progress: Vec<Progress>,
-    /// For other loads: samples while connections were opened.
-    pub opening: Vec<Progress>,
 }
 
 impl Outcome {
@@ -187,7 +185,7 @@ impl Outcome {
         self.lag.merge(&other.lag);
         take_larger(&mut self.last_of_each_ns, &other.last_of_each_ns);
         take_larger(&mut self.p99_of_each_ns, &other.p99_of_each_ns);
-        self.merge_opening(other);
+        self.merge_progress(other);
         self.received_bytes += other.received_bytes;
         self.asking = self.asking.max(other.asking);
         self.back_in = self.back_in.max(other.back_in);
@@ -197,18 +195,17 @@ impl Outcome {
         self.overlapping = self.overlapping.max(other.overlapping);
         self.closed_loop |= other.closed_loop;
         self.steps.extend_from_slice(&other.steps);
-        self.progress.extend_from_slice(&other.progress);
     }
 
     /// Merges the samples: the connections of `other` were opened before those of this outcome.
-    fn merge_opening(&mut self, other: &Self) {
-        if let Some(before) = other.opening.last() {
-            for point in &mut self.opening {
+    fn merge_progress(&mut self, other: &Self) {
+        if let Some(before) = other.progress.last() {
+            for point in &mut self.progress {
                 point.connections += before.connections;
                 point.server_cpu += before.server_cpu;
             }
         }
-        self.opening.splice(..0, other.opening.iter().copied());
+        self.progress.splice(..0, other.progress.iter().copied());
     }
 
     /// Server CPU per message in the measured span, without the idle cost.

@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::fanout::{self, Plan};
+use super::fanout;
 use super::opening::meet;
 use super::pool::{ConnectionPool, Load};
-use super::{Cut, Outcome, Publisher};
+use super::{Cut, FanoutPlan, Outcome, Publisher};
 use crate::Error;
 use crate::payload;
 
@@ -60,6 +60,6 @@ pub(super) fn run(
     meet(pool, connected)?;
     // The server's work after the storm isn't part of the publications.
     pool.turn_for(pool.spec.idle, &mut load)?;
-    let plan = Plan { bytes, rate_hz: RATE_HZ, warm_up: WARM_UP, count: COUNT, publisher };
+    let plan = FanoutPlan { bytes, rate_hz: RATE_HZ, warm_up: WARM_UP, count: COUNT, publisher };
     fanout::run(pool, plan)
 }

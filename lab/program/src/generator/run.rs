@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::opening::{Ignore, meet, open_all};
 use super::pool::ConnectionPool;
 use super::{
-    LoadSpec, Outcome, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow, misbehave, presence,
-    reconnect, topics,
+    FanoutPlan, LoadSpec, Outcome, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow, misbehave,
+    presence, reconnect, topics,
 };
 use crate::Error;
 use crate::measure::pin_current;
@@ -40,7 +40,7 @@ pub(super) fn run_and_hold(
     let mut pool = ConnectionPool::new(spec)?;
     let sends = !matches!(
         spec.load,
-        LoadSpec::Fanout { publisher: Publisher::Server | Publisher::Elsewhere, .. }
+        LoadSpec::Fanout(FanoutPlan { publisher: Publisher::Server | Publisher::Elsewhere, .. })
             | LoadSpec::Receive { .. }
             | LoadSpec::Ask
             | LoadSpec::Idle { .. }
@@ -70,7 +70,7 @@ fn run_on_open(
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
 ) -> Result<(), Error> {
     let begin = pool.read_clocks();
-    pool.outcome.opening = open_all(pool, &mut Ignore)?;
+    pool.outcome.progress = open_all(pool, &mut Ignore)?;
     pool.outcome.connect = begin.until(&pool.read_clocks());
     pool.outcome.connections = pool.open() as u64;
     if let (0, Some(why), true) = (pool.open(), &pool.audit.first_loss, sends) {
@@ -92,9 +92,7 @@ fn run_on_open(
             echo::open(pool, bytes, rate_hz, warm_up, measure)
         }
         LoadSpec::EchoClosed { bytes, warm_up, measure } => echo::closed(pool, bytes, warm_up, measure),
-        LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher } => {
-            fanout::run(pool, fanout::Plan { bytes, rate_hz, warm_up, count, publisher })
-        }
+        LoadSpec::Fanout(plan) => fanout::run(pool, plan),
         LoadSpec::Receive { measure } => echo::receive(pool, measure),
         LoadSpec::Topics(plan) => topics::run(pool, &plan),
         LoadSpec::Presence { moving, rate_hz, measure } => presence::run(pool, moving, rate_hz, measure),

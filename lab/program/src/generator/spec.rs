@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetPlan, ChatPlan, Misbehaviour, Protocol, Tokens, TopicsPlan};
+use super::{BudgetPlan, ChatPlan, FanoutPlan, Misbehaviour, Protocol, Tokens, TopicsPlan};
 use crate::document::Shape;
 
 /// Maximum number of connections from one source address to one destination. Above this, the kernel's search for a free
@@ -139,19 +139,7 @@ pub enum LoadSpec {
         measure: Duration,
     },
     /// One connection publishes, all receive.
-    Fanout {
-        /// Payload size.
-        bytes: usize,
-        /// Publications per second.
-        rate_hz: f64,
-        /// Number of publications before the measurement.
-        warm_up: u64,
-        /// Number of measured publications.
-        count: u64,
-        /// The publisher.
-        #[serde(default)]
-        publisher: Publisher,
-    },
+    Fanout(FanoutPlan),
     /// Many topics with few subscribers each.
     Topics(TopicsPlan),
     /// Members of a room are notified of others that join and leave.
@@ -216,7 +204,7 @@ impl LoadSpec {
             Self::EchoOpen { warm_up, measure, .. }
             | Self::EchoClosed { warm_up, measure, .. }
             | Self::Topics(TopicsPlan { warm_up, measure, .. }) => *warm_up + *measure,
-            Self::Fanout { rate_hz, warm_up, count, .. } => {
+            Self::Fanout(FanoutPlan { rate_hz, warm_up, count, .. }) => {
                 Duration::from_secs_f64((warm_up + count) as f64 / rate_hz)
             }
             Self::Receive { measure } | Self::Presence { measure, .. } => *measure,

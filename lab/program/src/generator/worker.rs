@@ -5,13 +5,13 @@
 //! so that the server can be sampled until then. It also ends if its standard input ends earlier.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use super::live::Report;
 use super::run::run_and_hold;
-use super::{CONNECTIONS_PER_PROCESS_MAX, Live, LoadSpec, Outcome, Publisher, Spec};
+use super::{CONNECTIONS_PER_PROCESS_MAX, FanoutPlan, Live, LoadSpec, Outcome, Publisher, Spec};
 use crate::Error;
 use crate::measure::ChildGuard;
 
@@ -21,19 +21,9 @@ const BEGIN: &str = "begin";
 /// Niceness of a generator that gives priority to all other processes.
 const LAST_IN_LINE: i32 = 19;
 
-/// The command that starts this program as a worker.
-#[derive(Clone, Debug, Default)]
-pub struct Invocation {
-    /// The lab's program.
-    pub program: PathBuf,
-}
-
-impl Invocation {
-    /// The running program.
-    pub fn current() -> Result<Self, Error> {
-        let program = std::env::current_exe().map_err(Error::io("the path of this program"))?;
-        Ok(Self { program })
-    }
+/// The running program, which starts itself again for its workers.
+pub fn this_program() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(Error::io("the path of this program"))
 }
 
 /// Runs the worker's side, on its standard input and output.
@@ -98,17 +88,17 @@ struct Worker {
 
 impl Workers {
     /// Starts the workers one after the other. Returns when all connections are open.
-    pub fn connect(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
-        Self::connect_watched(invocation, spec, None)
+    pub fn connect(program: &Path, spec: &Spec) -> Result<Self, Error> {
+        Self::connect_watched(program, spec, None)
     }
 
     /// Does the same. `watch` receives the progress once per second.
-    pub(crate) fn connect_watched(invocation: &Invocation, spec: &Spec, watch: Watch) -> Result<Self, Error> {
+    pub(crate) fn connect_watched(program: &Path, spec: &Spec, watch: Watch) -> Result<Self, Error> {
         let mut started = Self { workers: Vec::new(), meetings: spec.load.meetings(), watch };
         let mut spec = spec.clone();
         spec.live = started.watch.is_some().then_some(1.0);
         for part in parts(&spec) {
-            let mut worker = Worker::start(invocation, &part)?;
+            let mut worker = Worker::start(program, &part)?;
             worker.await_connected(&started.watch)?;
             started.workers.push(worker);
         }
@@ -168,8 +158,8 @@ impl Drop for Workers {
 }
 
 impl Worker {
-    fn start(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
-        let mut command = Command::new(&invocation.program);
+    fn start(program: &Path, spec: &Spec) -> Result<Self, Error> {
+        let mut command = Command::new(program);
         command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped());
         let (mut child, guard) =
             ChildGuard::spawn(&mut command).map_err(Error::io("starting a generator"))?;
@@ -226,7 +216,7 @@ fn parts(spec: &Spec) -> Vec<Spec> {
             part.live = spec.live.filter(|_| nth + 1 == count).map(|_| 1.0 / share.max(1e-9));
             match &mut part.load {
                 LoadSpec::EchoOpen { rate_hz, .. } => *rate_hz *= share,
-                LoadSpec::Fanout { publisher, .. } | LoadSpec::Reconnect { publisher, .. }
+                LoadSpec::Fanout(FanoutPlan { publisher, .. }) | LoadSpec::Reconnect { publisher, .. }
                     if nth + 1 < count =>
                 {
                     *publisher = Publisher::Elsewhere;

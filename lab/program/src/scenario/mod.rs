@@ -17,7 +17,7 @@ pub(crate) use html::{folder_pages, page};
 pub(crate) use machine::Machine;
 pub use record::Record;
 pub use run::run;
-pub(crate) use run::{install, tell};
+pub(crate) use run::tell;
 
 #[cfg(test)]
 mod tests;

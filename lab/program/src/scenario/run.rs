@@ -14,42 +14,36 @@ use time::format_description::well_known::Rfc3339;
 use super::record::{SCHEMA, Server};
 use super::{Machine, Record, Scenario, html};
 use crate::Error;
-use crate::bench::{Contestant, Options, Report, install_for, run_cases, servers_of};
-use crate::catalogue::{Catalogue, TARGET};
+use crate::bench::{Contestant, Options, Report, choose, gather, run_cases};
+use crate::catalogue::TARGET;
 use crate::measure::end_children_on_signal;
 
-/// Runs `scenario` with `options.servers` or its usual servers. Writes the record to `results` after each run, so that
+/// Runs `scenario` with `options.servers` or its usual servers, in the network namespace that the options select. Writes the record to `results` after each run, so that
 /// an interruption loses nothing. A signal ends the servers and generators with this process. Returns the record and
 /// the path of the page. `resume` continues an interrupted run from this file, or from the newest one of the scenario.
 pub fn run(
     scenario: &Scenario,
-    options: &Options,
+    options: Options,
     results: &Path,
     resume: Option<Option<PathBuf>>,
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
-    let options = with_servers(scenario, options);
-    let catalogue = Catalogue::read(&options.placing.peers_dir)?;
-    let cases = scenario.cases(options.effort);
-    let mut servers = Vec::new();
-    for name in servers_of(&cases, &options)? {
-        let contestant = match Contestant::find(&name, &catalogue, &options) {
-            // The server can't take part. A later step reports it.
-            Err(Error::Server { .. }) => continue,
-            Err(_) if options.servers.is_empty() => continue,
-            found => found?,
-        };
+    let mut options = with_servers(scenario, options);
+    let cases = choose(&scenario.cases(options.effort), &options.cases)?;
+    let gathered = gather(&cases, &options, progress)?;
+    options.placing.enter(&gathered.1, options.target.is_some(), progress)?;
+    let describe = |contestant: &Contestant| {
         let known = contestant.known();
         let peer = known.peer.as_ref();
         let program = options.placing.stentor.as_deref().filter(|_| known.is_stentor());
-        let own = own_versions(program);
-        servers.push(Server {
-            name,
+        Server {
+            name: contestant.name().to_owned(),
             about: known.about.clone(),
-            versions: peer.map_or(own, |peer| peer.versions().clone()),
+            versions: peer.map_or_else(|| own_versions(program), |peer| peer.versions().clone()),
             settings: peer.map(|peer| peer.manifest.settings.clone()).unwrap_or_default(),
-        });
-    }
+        }
+    };
+    let servers = gathered.0.iter().map(describe).collect();
     let (clock, time) = (Instant::now(), now());
     fs::create_dir_all(results)
         .map_err(|error| Error::Usage(format!("{}: {error} (--results)", results.display())))?;
@@ -93,7 +87,8 @@ pub fn run(
         write_whole(&json, &(text + "\n"))?;
         write_whole(&page, &html::page(&record))
     };
-    let ended = run_cases(cases, &options, &before, progress, &mut keep).and_then(|report| keep(&report));
+    let ended =
+        run_cases(cases, gathered, &options, &before, progress, &mut keep).and_then(|report| keep(&report));
     ended.inspect_err(|_| unreserve(&json))?;
     Ok((record, page))
 }
@@ -173,20 +168,9 @@ fn now() -> String {
     UtcDateTime::now().truncate_to_second().format(&Rfc3339).unwrap_or_default()
 }
 
-/// Installs the servers that [`run`] takes with these options, because scripts can't download in a network namespace.
-/// Reports errors. Returns the servers that couldn't be installed, for [`Options::left_out`].
-pub(crate) fn install(
-    scenario: &Scenario,
-    options: &Options,
-    progress: &mut dyn Write,
-) -> Result<Vec<String>, Error> {
-    install_for(&scenario.cases(options.effort), &with_servers(scenario, options), progress)
-}
-
 /// Adds the scenario's usual servers if none were named, in this order: a target, Stentor, the others. If the scenario has none,
 /// each case has its own.
-fn with_servers(scenario: &Scenario, options: &Options) -> Options {
-    let mut options = options.clone();
+fn with_servers(scenario: &Scenario, mut options: Options) -> Options {
     if options.target.is_some() {
         options.servers.insert(0, TARGET.to_owned());
     }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::fakes::stentor;
 use stentor_lab::bench::{Effort, Metric, Options, Report, Trial};
-use stentor_lab::generator::Invocation;
 use stentor_lab::scenario::{SCENARIOS, run};
 
 /// Runs a case of the goals once, small and short, with Stentor and those of `others` that are built. Returns `None`
@@ -21,18 +20,18 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
             eprintln!("without {name}: lab/peers/{built} isn't there");
         }
     }
-    let invocation = Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) };
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
     let mut options = Options {
         servers: servers.clone(),
         cases: vec![case.to_owned()],
         pairs: Some(1),
         effort: Effort::Smoke,
-        ..Options::new(invocation, peers)
+        ..Options::new(program, peers)
     };
     options.placing.stentor = Some(stentor);
     let goals = SCENARIOS.iter().find(|scenario| scenario.name == "goals").unwrap();
     let results = std::env::temp_dir().join(format!("stentor-lab-goals-{case}-{}", std::process::id()));
-    let (record, page) = run(goals, &options, &results, None, &mut Vec::new()).unwrap();
+    let (record, page) = run(goals, options, &results, None, &mut Vec::new()).unwrap();
     assert!(std::fs::read_to_string(page).unwrap().ends_with("</html>"));
     std::fs::remove_dir_all(&results).unwrap();
     assert_eq!(record.report.cases[0].servers.len(), servers.len());

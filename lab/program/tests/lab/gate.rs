@@ -54,7 +54,6 @@ fn every_exit_code_of_a_gate() {
     fs::write(&of_corrupting_path, of_corrupting.to_string()).unwrap();
     gate(&of_corrupting_path, &[], 4, "messages corrupt");
     gate(&was_slow, &["--peers", "honest,absent"], 1, "absent couldn't be installed");
-    gate(&was_slow, &["--scenario", "idle"], 1, "not of idle");
     gate(&folder.path("nowhere.json"), &[], 1, "nowhere.json");
     gate(&was_slow, &["--tolerance"], 2, "--tolerance");
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::server::{Fault, Server};
 use stentor_lab::generator::{
-    Audit, ChatPlan, Cut, Invocation, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec, Workers,
+    Audit, ChatPlan, Cut, FanoutPlan, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec, Workers,
     run,
 };
 use stentor_wire::http1;
@@ -29,7 +29,7 @@ fn echo_for(measure: Duration) -> LoadSpec {
 }
 
 fn fanout(bytes: usize) -> LoadSpec {
-    LoadSpec::Fanout { bytes, rate_hz: 100.0, warm_up: 5, count: 20, publisher: Publisher::Own }
+    LoadSpec::Fanout(FanoutPlan { bytes, rate_hz: 100.0, warm_up: 5, count: 20, publisher: Publisher::Own })
 }
 
 fn spec(server: &Server, load: LoadSpec) -> Spec {
@@ -126,7 +126,7 @@ fn holds_idle_connections_and_greets() {
 /// Runs `load` beside five clients that misbehave for `lasts`. All messages of the load must come nevertheless. Returns
 /// the outcome of the five.
 fn check_beside(how: Misbehaviour, lasts: Duration, load: LoadSpec, fault: Fault) -> (Outcome, Server) {
-    let server = Server::start(matches!(load, LoadSpec::Fanout { .. }), fault);
+    let server = Server::start(matches!(load, LoadSpec::Fanout(FanoutPlan { .. })), fault);
     let mut others = spec(&server, LoadSpec::Misbehave { how, lasts });
     (others.connections, others.first_source) = (5, 100);
     let (tell, told) = std::sync::mpsc::channel();
@@ -239,10 +239,9 @@ fn check_storm(cut: Cut) -> u64 {
 fn several_servers_share_the_connections_out() {
     let servers = [Server::start(false, Fault::None), Server::start(false, Fault::None)];
     let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
-    let invocation = Invocation { program };
     let mut spec = patient(&servers[0], echo());
     spec.targets.push(servers[1].address);
-    let outcome = Workers::connect(&invocation, &spec).unwrap().run().unwrap();
+    let outcome = Workers::connect(&program, &spec).unwrap().run().unwrap();
     let audit = &outcome.audit;
     assert!(audit.expected > 350 && audit.delivered == audit.expected, "{audit:?}");
     let accepted = servers.each_ref().map(|server| server.accepted.load(Ordering::Relaxed));
@@ -368,18 +367,17 @@ fn says_why_nothing_opened() {
 #[test]
 fn works_from_a_process_of_its_own() {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
-    let invocation = Invocation { program };
     let server = Server::start(true, Fault::None);
-    let outcome = Workers::connect(&invocation, &patient(&server, fanout(1000))).unwrap().run().unwrap();
+    let outcome = Workers::connect(&program, &patient(&server, fanout(1000))).unwrap().run().unwrap();
     assert_eq!(outcome.audit.delivered, 20 * CONNECTIONS as u64);
     assert_eq!(outcome.latency.len(), outcome.audit.delivered);
     // A load whose generators wait for each other in the middle.
     let storm = LoadSpec::Reconnect { cut: Cut::Finish, bytes: 100, publisher: Publisher::Own };
-    let outcome = Workers::connect(&invocation, &patient(&server, storm)).unwrap().run().unwrap();
+    let outcome = Workers::connect(&program, &patient(&server, storm)).unwrap().run().unwrap();
     assert_eq!(outcome.audit.delivered, 3 * CONNECTIONS as u64);
     drop(server);
     let nobody = Spec::new(([127, 0, 0, 1], 1).into(), "/", 1, fanout(100));
-    let outcome = Workers::connect(&invocation, &nobody).and_then(|mut workers| workers.run());
+    let outcome = Workers::connect(&program, &nobody).and_then(|mut workers| workers.run());
     assert!(outcome.unwrap_err().to_string().contains("refused"));
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::fakes::side_by_side;
 use crate::server::{Fault, Server};
-use stentor_lab::generator::{Audit, LoadSpec, Outcome, Publisher, Spec, run};
+use stentor_lab::generator::{Audit, FanoutPlan, LoadSpec, Outcome, Publisher, Spec, run};
 
 const CONNECTIONS: usize = 20;
 /// Number of deliveries from one fault to the next.
@@ -21,7 +21,13 @@ fn echo() -> LoadSpec {
 
 /// 5,000 deliveries.
 fn fanout() -> LoadSpec {
-    LoadSpec::Fanout { bytes: 100, rate_hz: 500.0, warm_up: 0, count: 250, publisher: Publisher::Own }
+    LoadSpec::Fanout(FanoutPlan {
+        bytes: 100,
+        rate_hz: 500.0,
+        warm_up: 0,
+        count: 250,
+        publisher: Publisher::Own,
+    })
 }
 
 fn measure(server: &Server, load: LoadSpec, late: Duration) -> Outcome {

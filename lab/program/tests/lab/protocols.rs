@@ -8,15 +8,15 @@ use std::time::Duration;
 use crate::fakes::side_by_side;
 use stentor_lab::bench::{Application, Contestant, Options};
 use stentor_lab::catalogue::Catalogue;
-use stentor_lab::generator::{Invocation, LoadSpec, Misbehaviour, Protocol, Publisher, Spec, run};
+use stentor_lab::generator::{FanoutPlan, LoadSpec, Misbehaviour, Protocol, Publisher, Spec, run};
 use stentor_lab::measure::Server;
 
 const CONNECTIONS: usize = 12;
 
 fn options() -> Options {
-    let invocation = Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) };
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
-    let mut options = Options::new(invocation, peers);
+    let mut options = Options::new(program, peers);
     options.placing.generator_core = 0;
     options
 }
@@ -96,8 +96,13 @@ fn check(name: &str, protocols: &[Protocol]) {
         // Mosquitto 2.0.11 stops reading within a longer message.
         let large = if name == "mosquitto" { 60_000 } else { 165_000 };
         for (bytes, count) in [(1000, 6), (large, 2)] {
-            let load =
-                LoadSpec::Fanout { bytes, rate_hz: 20.0, warm_up: 1, count, publisher: Publisher::Own };
+            let load = LoadSpec::Fanout(FanoutPlan {
+                bytes,
+                rate_hz: 20.0,
+                warm_up: 1,
+                count,
+                publisher: Publisher::Own,
+            });
             check_load(name, &chatting, (path, *protocol), load, Some(count * CONNECTIONS as u64));
         }
         chatting.stop().unwrap();

@@ -26,12 +26,12 @@ fn outcomes_become_curves() {
         kernel_bytes,
     };
     let outcome = Outcome {
-        opening: vec![point(0, 20_000_000, 7_000_000), point(100, 21_000_000, 9_000_000)],
+        progress: vec![point(0, 20_000_000, 7_000_000), point(100, 21_000_000, 9_000_000)],
         p99_of_each_ns: vec![1_000_000, 2_000_000, 5_000_000],
         ..Outcome::default()
     };
     let publisher = crate::generator::Publisher::Own;
-    let load = LoadSpec::Fanout { bytes: 1, rate_hz: 2.0, warm_up: 0, count: 3, publisher };
+    let load = LoadSpec::Fanout(FanoutPlan { bytes: 1, rate_hz: 2.0, warm_up: 0, count: 3, publisher });
     let curves = curves(&load, &outcome, &[]);
     let check = |curve, expect: &[(f64, f64)]| assert_eq!(curves[&curve], expect, "{curve:?}");
     check(Curve::AgeOverTime, &[(0.0, 1.0), (0.5, 2.0), (1.0, 5.0)]);

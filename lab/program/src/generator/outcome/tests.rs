@@ -58,13 +58,13 @@ fn connections_of_processes_stand_on_each_other() {
         server_bytes,
         kernel_bytes: 0,
     };
-    let of = |opening: &[Progress]| Outcome { opening: opening.to_vec(), ..Outcome::default() };
+    let of = |progress: &[Progress]| Outcome { progress: progress.to_vec(), ..Outcome::default() };
     let mut whole = of(&[point(0, 0, 30), point(5, 50, 40)]);
     whole.merge(&of(&[point(0, 0, 20), point(7, 70, 30)]));
     whole.merge(&of(&[point(0, 0, 10), point(9, 90, 20)]));
     let expect: [(u64, u64, u64); 6] =
         [(0, 0, 10), (9, 90, 20), (9, 90, 20), (16, 160, 30), (16, 160, 30), (21, 210, 40)];
-    assert_eq!(whole.opening, expect.map(|(connections, cpu, bytes)| point(connections, cpu, bytes)));
+    assert_eq!(whole.progress, expect.map(|(connections, cpu, bytes)| point(connections, cpu, bytes)));
 }
 
 #[test]

@@ -7,13 +7,15 @@ fn a_task_is_cut_without_loss() {
     let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let check = |connections: usize, servers: u16, expect: &[(usize, u16, u8, bool)]| {
         let publisher = Publisher::Own;
-        let load = LoadSpec::Fanout { bytes: 1000, rate_hz: 1.0, warm_up: 1, count: 2, publisher };
+        let load =
+            LoadSpec::Fanout(FanoutPlan { bytes: 1000, rate_hz: 1.0, warm_up: 1, count: 2, publisher });
         let mut spec = Spec::new(address(1), "/", connections, load);
         spec.targets.extend((2..=servers).map(address));
         let got: Vec<_> = parts(&spec)
             .iter()
             .map(|part| {
-                let publishes = matches!(part.load, LoadSpec::Fanout { publisher: Publisher::Own, .. });
+                let publishes =
+                    matches!(part.load, LoadSpec::Fanout(FanoutPlan { publisher: Publisher::Own, .. }));
                 (part.connections, part.target().port(), part.first_source, publishes)
             })
             .collect();
