@@ -31,12 +31,6 @@ pub(super) const DOCUMENTS: [(&str, &str); 17] = documents!(
     "docs/socketio",
     "docs/tls"
 );
-const STYLE: &str = "\
-:root { color-scheme: light dark }
-body { margin: 2rem auto; max-width: 52rem; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif }
-pre { overflow-x: auto; padding: .8rem; background: #8881; border-radius: .4rem }
-table { display: block; overflow-x: auto; border-collapse: collapse }
-th, td { border: 1px solid #8886; padding: .3rem .6rem; text-align: left; vertical-align: top }";
 
 /// Returns each document as a plain page, with a link to the demo.
 pub(super) fn plain() -> impl Iterator<Item = File> {
@@ -128,12 +122,7 @@ fn page(path: &str, text: &str, home: &str) -> String {
     }
     let mut body = String::new();
     html::push_html(&mut body, rendered.into_iter());
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title} · Stentor</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}</style>\n\
-         <nav><a href=\"/\">{home}</a></nav>\n<main>\n{body}</main>\n</html>\n"
-    )
+    format!(include_str!("document.html"), title = title, home = home, body = body)
 }
 
 /// Returns the text of the heading with which `events` begin.

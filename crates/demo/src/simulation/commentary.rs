@@ -1,138 +1,86 @@
-//! The lines of the commentary.
+//! The lines of the commentary. `commentary.json` has them by occasion, with words in braces for names and numbers.
 
 use super::event::{Phase, Shot};
 use super::random::Random;
 use super::teams::{Team, any_team};
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::LazyLock;
+
+/// The lines of each occasion, at least one. A mistake in the file is a bug of this program.
+static LINES: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
+    let lines = serde_json::from_str(include_str!("commentary.json"));
+    lines.unwrap_or_else(|error| panic!("commentary.json: {error}"))
+});
+
+/// Returns line `n` of an occasion. The lines take turns.
+fn line(occasion: &str, n: usize, values: &[(&str, &dyn Display)]) -> String {
+    let lines = &LINES[occasion];
+    let fill = |line: String, (name, value): &(&str, &dyn Display)| {
+        line.replace(&format!("{{{name}}}"), &value.to_string())
+    };
+    values.iter().fold(lines[n % lines.len()].to_owned(), fill)
+}
 
 /// Returns line `n` of the commentary before the match.
 pub(super) fn before(random: &mut Random, teams: &[Team; 2], n: usize) -> String {
     let [us, them] = if random.chance(500) { [&teams[0], &teams[1]] } else { [&teams[1], &teams[0]] };
     let player = &us.players[random.below(us.players.len())];
-    let (many, few) = (random.between(4, 9), random.between(1, 3));
-    match n % 8 {
-        0 => format!(
-            "Form guide: {} have won {many} of their last twelve league matches and lost {few}; the last of them \
-             against {}.",
-            us.name,
-            any_team(random)
-        ),
-        1 => format!(
-            "{} warms up in front of the away end. {} says that the number {} is fit again and may play all ninety \
-             minutes.",
-            player.name, us.coach, player.number
-        ),
-        2 => format!(
-            "The last time these two met, {} came from {few} down to draw; {} scored in the final minutes that \
-             afternoon.",
-            us.name, player.name
-        ),
-        3 => format!(
-            "{} on {}: \"They have lost {few} of their last ten away. We know what we have to do, and the fans will \
-             help us.\"",
-            us.coach, them.name
-        ),
-        4 => format!(
-            "Team news from {}: no changes in the back four, {} keeps his place, and the bench has an average age of \
-             2{few}.",
-            us.name, player.name
-        ),
-        5 => format!(
-            "The pitch at {} was relaid in summer and looks perfect. The {} supporters have been singing for an hour \
-             by now.",
-            teams[0].ground, us.name
-        ),
-        6 => format!(
-            "{} has had a hand in {many} goals this season, {few} of them from set pieces. {} will have an eye on him \
-             today.",
-            player.name, them.name
-        ),
-        _ => format!(
-            "Statistics: {} concede {many} goals for every ten of {}, but have kept {few} clean sheets in the last \
-             five matches.",
-            us.name, them.name
-        ),
-    }
+    let (many, few, other) = (random.between(4, 9), random.between(1, 3), any_team(random));
+    let (ground, coach, number) = (teams[0].ground, &us.coach, player.number);
+    let names: [(&str, &dyn Display); 4] =
+        [("us", &us.name), ("them", &them.name), ("player", &player.name), ("coach", coach)];
+    let numbers: [(&str, &dyn Display); 5] =
+        [("many", &many), ("few", &few), ("other", &other), ("ground", &ground), ("number", &number)];
+    line("before", n, &[&names[..], &numbers].concat())
 }
 
 pub(super) fn kick_off(team: &Team, half: Phase) -> String {
-    match half {
-        Phase::FirstHalf => format!("The match is under way. {} kick off, from left to right.", team.name),
-        _ => format!("The second half begins. {} with the ball, no changes so far.", team.name),
-    }
+    let occasion = if half == Phase::FirstHalf { "first_half" } else { "second_half" };
+    line(occasion, 0, &[("us", &team.name)])
 }
 
 pub(super) fn whistle(teams: &[Team; 2], phase: Phase) -> String {
-    let [home, away] = teams;
-    let score = format!("{} {}-{} {}", home.name, home.counts.goals, away.counts.goals, away.name);
-    match phase {
-        Phase::HalfTime => format!("The referee blows for half time: {score}."),
-        _ => format!("It's all over: {score}."),
-    }
+    let occasion = if phase == Phase::HalfTime { "half_time" } else { "full_time" };
+    line(occasion, 0, &score(teams))
+}
+
+/// The names and the goals of both teams.
+fn score([home, away]: &[Team; 2]) -> [(&str, &dyn Display); 4] {
+    let (goals, against) = (&home.counts.goals, &away.counts.goals);
+    [("home", &home.name), ("goals", goals), ("against", against), ("away", &away.name)]
 }
 
 /// Returns a line for a minute without an event.
-pub(super) fn colour(random: &mut Random, teams: &[Team; 2], side: usize) -> String {
+pub(super) fn quiet(random: &mut Random, teams: &[Team; 2], side: usize) -> String {
     let (us, them) = (&teams[side], &teams[1 - side]);
     let playing: Vec<_> = us.players.iter().filter(|p| p.is_playing()).collect();
     // Chooses two different players. A side always has at least seven.
     let first = random.below(playing.len());
     let second = (first + 1 + random.below(playing.len().saturating_sub(1).max(1))) % playing.len();
-    let (one, two) = (playing[first], playing[second]);
-    match random.below(6) {
-        0 => format!(
-            "{} keep the ball moving across the back line, patiently, while {} stay compact in their own half and wait \
-             for a mistake.",
-            us.name, them.name
-        ),
-        1 => format!(
-            "{} looks for {} down the channel, but the pass has too much on it and runs out. {} throw, deep in their \
-             own half.",
-            one.name, two.name, them.name
-        ),
-        2 => format!(
-            "Good pressing by {}, who win it back high up the pitch. {} drives at the defence and earns his side a \
-             throw-in.",
-            us.name, one.name
-        ),
-        3 => format!(
-            "{} drops deep to collect the ball and turns away from his man. The tempo has gone up, and {} look \
-             stretched now.",
-            one.name, them.name
-        ),
-        4 => format!(
-            "A long spell of possession for {}. {} and {} exchange passes on the left, looking for a way through the \
-             lines.",
-            us.name, one.name, two.name
-        ),
-        _ => format!(
-            "{} clear the first ball, {} picks up the second one and starts again. The noise in the stadium is growing \
-             by the minute.",
-            them.name, one.name
-        ),
-    }
+    let (player, other) = (&playing[first].name, &playing[second].name);
+    let names: [(&str, &dyn Display); 4] =
+        [("us", &us.name), ("them", &them.name), ("player", player), ("other", other)];
+    line("quiet", random.below(LINES["quiet"].len()), &names)
 }
 
 pub(super) fn substitution(team: &Team, out: usize, on: usize) -> String {
-    let (out, on) = (&team.players[out], &team.players[on]);
-    format!("Substitution, {}: {} comes on for {}.", team.name, on.name, out.name)
+    let [out, on] = [out, on].map(|n| &team.players[n].name);
+    line("substitution", 0, &[("us", &team.name), ("player", on), ("other", out)])
 }
 
 pub(super) fn card(random: &mut Random, name: &str, team: &str, off: bool) -> String {
-    match (off, random.below(2)) {
-        (true, _) => format!("Red card! {name} ({team}) is sent off and leaves his side a player short."),
-        (false, 0) => format!("Yellow card for {name} ({team}) for a late challenge."),
-        (false, _) => format!("{name} ({team}) is booked for stopping a counter-attack."),
-    }
+    let occasion = if off { "red_card" } else { "yellow_card" };
+    line(occasion, random.below(2), &[("player", &name), ("us", &team)])
 }
 
 pub(super) fn penalty(team: &Team) -> String {
-    format!("Penalty for {}! The referee points to the spot without a second of hesitation.", team.name)
+    line("penalty", 0, &[("us", &team.name)])
 }
 
 pub(super) fn corner(random: &mut Random, teams: &[Team; 2], side: usize, taker: usize) -> String {
     let team = &teams[side];
-    let from = random.pick(&["left", "right"]);
-    format!("Corner for {} from the {from}, taken by {}.", team.name, team.players[taker].name)
+    line("corner", random.below(2), &[("us", &team.name), ("player", &team.players[taker].name)])
 }
 
 pub(super) fn shot(
@@ -144,19 +92,15 @@ pub(super) fn shot(
     outcome: Shot,
 ) -> String {
     let team = &teams[side];
-    let name = &team.players[shooter].name;
-    let how = random.pick(&["with his right foot", "with his left foot", "with a header", "on the volley"]);
+    let how = random.pick(&LINES["shot"]);
     let after = assist.map(|n| format!(" after a pass by {}", team.players[n].name)).unwrap_or_default();
-    match outcome {
-        Shot::Goal => {
-            let [home, away] = teams;
-            format!(
-                "Goal! {} {}-{} {}. {name} scores {how}{after}.",
-                home.name, home.counts.goals, away.counts.goals, away.name
-            )
-        }
-        Shot::Saved => format!("{name} ({}) shoots {how}{after}; saved by the goalkeeper.", team.name),
-        Shot::Blocked => format!("{name} ({}) shoots {how}{after}, but it's blocked.", team.name),
-        Shot::Wide => format!("{name} ({}) misses {how}{after}.", team.name),
-    }
+    let occasion = match outcome {
+        Shot::Goal => "goal",
+        Shot::Saved => "saved",
+        Shot::Blocked => "blocked",
+        Shot::Wide => "wide",
+    };
+    let player: [(&str, &dyn Display); 4] =
+        [("player", &team.players[shooter].name), ("us", &team.name), ("how", &how), ("after", &after)];
+    line(occasion, 0, &[&score(teams)[..], &player].concat())
 }

@@ -37,7 +37,7 @@ pub(crate) fn scoreboard(game: &Game, generated_ms: u64) -> serde_json::Result<V
     let ratings = game.teams.iter().enumerate().flat_map(|(side, team)| {
         let playing = team.players.iter().filter(|player| player.is_playing());
         playing.map(move |p| {
-            json!({ "side": side, "number": p.number, "name": p.name, "rating": tenths(p.rating_tenths()) })
+            json!({ "side": side, "number": p.number, "name": p.name, "rating": tenths(p.counts.rating_tenths()) })
         })
     });
     serde_json::to_vec(&json!({
@@ -138,7 +138,7 @@ fn player_sheet(player: &Player) -> Value {
         "number": player.number,
         "position": player.position,
         "state": player.state,
-        "rating": tenths(player.rating_tenths()),
+        "rating": tenths(player.counts.rating_tenths()),
         "statistics": player.counts,
         "heat_map": player.heat,
         "season": player.season,

@@ -53,7 +53,7 @@ impl Game {
 
     fn minute_is_over(&mut self) {
         self.momentum.end_minute();
-        let text = commentary::colour(&mut self.random, &self.teams, self.side);
+        let text = commentary::quiet(&mut self.random, &self.teams, self.side);
         self.add_commentary(text);
         for side in 0..2 {
             let runner = self.random.below(TEAM_SIZE);

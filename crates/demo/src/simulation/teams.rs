@@ -1,9 +1,10 @@
 //! Teams and their players: invented names and statistics.
 
-use super::counts::{Counts, Stat};
+use super::counts::Counts;
 use super::random::Random;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 
 /// Number of columns of a heat map, from the own goal to the opponent's.
 pub(super) const GRID_X: usize = 20;
@@ -12,44 +13,22 @@ pub(super) const GRID_Y: usize = 13;
 /// Number of players of a team: eleven and the bench.
 pub(super) const TEAM_SIZE: usize = 23;
 
-const TEAMS: [(&str, &str, &str, &str); 20] = [
-    ("Ashford Rovers", "ASH", "#c8102e", "Foundry Lane"),
-    ("Brackwater United", "BRA", "#0b5fa5", "The Quay"),
-    ("Castelmar", "CAS", "#e8b400", "Estadi del Port"),
-    ("Dunmore Athletic", "DUN", "#1f7a3d", "Hollow Park"),
-    ("Eisenfeld 04", "EIS", "#444c56", "Hüttenstadion"),
-    ("Fjordby IF", "FJO", "#0097a9", "Nordre Arena"),
-    ("Granvelle", "GRA", "#6a1b9a", "Stade des Tilleuls"),
-    ("Harrow Vale", "HAR", "#f26522", "Vale Road"),
-    ("Ilmarinen HK", "ILM", "#00519e", "Seppä Areena"),
-    ("Juniper Town", "JUN", "#2e7d32", "The Orchard"),
-    ("Kestrel Bay", "KES", "#ad1457", "Lighthouse Ground"),
-    ("Lindental", "LIN", "#5d4037", "Waldpark"),
-    ("Montaña CF", "MON", "#d81b60", "Alto Mirador"),
-    ("Northgate City", "NOR", "#283593", "Gate End"),
-    ("Olmeda", "OLM", "#ef6c00", "Campo Nuevo"),
-    ("Porto Vidro", "POR", "#00796b", "Arena do Farol"),
-    ("Queensmere", "QUE", "#7b1fa2", "Mere Stadium"),
-    ("Rivanera", "RIV", "#b71c1c", "Stadio Comunale"),
-    ("Saltbridge", "SAL", "#455a64", "The Causeway"),
-    ("Tarnów Górny", "TAR", "#9e9d24", "Stadion Miejski"),
-];
+/// The names in `names.json`.
+#[derive(Deserialize)]
+struct Names<'a> {
+    /// Name, abbreviation, colour and ground of each team.
+    #[serde(borrow)]
+    teams: Vec<[&'a str; 4]>,
+    #[serde(borrow)]
+    given: Vec<&'a str>,
+    #[serde(borrow)]
+    family: Vec<&'a str>,
+}
 
-const GIVEN: [&str; 36] = [
-    "Adam", "André", "Ben", "Callum", "Carlos", "Dario", "Elias", "Emil", "Felix", "Finn", "Gabriel", "Hugo",
-    "Ibrahim", "Ivan", "Jakub", "João", "Jonas", "Kofi", "Leon", "Luca", "Mateo", "Milan", "Moussa",
-    "Niklas", "Noah", "Oscar", "Pavel", "Rafael", "Rui", "Samuel", "Søren", "Théo", "Tomás", "Viktor",
-    "Yusuf", "Zoran",
-];
-
-const FAMILY: [&str; 59] = [
-    "Abara", "Almeida", "Andersen", "Baptiste", "Bauer", "Berg", "Boateng", "Carvalho", "Castillo", "Conti",
-    "Cissé", "Dahl", "Delgado", "Diallo", "Doyle", "Eriksen", "Esposito", "Farkas", "Fontaine", "Fuchs",
-    "García", "Gruber", "Hansen", "Hartley", "Herrera", "Horvat", "Ivanov", "Jansen", "Keita", "Kovač",
-    "Kowalski", "Laurent", "Lind", "López", "Marini", "Mensah", "Moreau", "Moretti", "Müller", "Nagy",
-    "Novák", "Nuñez", "O'Brien", "Okafor", "Olsen", "Pereira", "Petrov", "Quaresma", "Ricci", "Rossi",
-    "Sato", "Schäfer", "Silva", "Tanaka", "Traoré", "Vidal", "Virta", "Walsh", "Zając",
-];
+/// A mistake in the file is a bug of this program.
+static NAMES: LazyLock<Names<'static>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("names.json")).unwrap_or_else(|error| panic!("names.json: {error}"))
+});
 
 /// A team in a match.
 #[derive(Clone, Debug)]
@@ -117,27 +96,6 @@ impl Player {
     pub(super) fn is_playing(&self) -> bool {
         self.state == PlayerState::OnPitch
     }
-
-    /// Returns the player's rating in tenths, from 3.0 to 10.0. It begins with 6.5.
-    pub(super) fn rating_tenths(&self) -> u32 {
-        let c = &self.counts;
-        let good = c[Stat::Goals] * 110
-            + c[Stat::Assists] * 70
-            + c[Stat::ShotsOnTarget] * 12
-            + c[Stat::KeyPasses] * 10
-            + c[Stat::Saves] * 25
-            + (c[Stat::Tackles] + c[Stat::Interceptions] + c[Stat::Blocks]) * 8
-            + c[Stat::DribblesWon] * 6
-            + c[Stat::PassesCompleted];
-        let bad = c[Stat::PossessionLost] * 6
-            + c[Stat::Fouls] * 10
-            + c[Stat::ShotsOffTarget] * 5
-            + c[Stat::Offsides] * 5
-            + c[Stat::YellowCards] * 30
-            + c[Stat::RedCards] * 180;
-        // The sum is in hundredths.
-        (650 + good).saturating_sub(bad).clamp(300, 1000) / 10
-    }
 }
 
 /// Returns a value in tenths as a number with one decimal.
@@ -148,7 +106,7 @@ pub(super) fn tenths(n: u32) -> f64 {
 /// Returns the teams of match `id` in a round. `draw` determines the round's draw. Matches of a round have
 /// different teams, as long as there are enough teams. The first team plays at home.
 pub(super) fn teams(random: &mut Random, draw: &mut Random, id: u32) -> [Team; 2] {
-    let mut order: Vec<usize> = (0..TEAMS.len()).collect();
+    let mut order: Vec<usize> = (0..NAMES.teams.len()).collect();
     for last in (1..order.len()).rev() {
         order.swap(last, draw.below(last + 1));
     }
@@ -157,7 +115,7 @@ pub(super) fn teams(random: &mut Random, draw: &mut Random, id: u32) -> [Team; 2
 }
 
 fn team(random: &mut Random, which: usize) -> Team {
-    let (name, short, colour, ground) = TEAMS[which];
+    let [name, short, colour, ground] = NAMES.teams[which];
     let mut taken = Vec::new();
     let players = (0..TEAM_SIZE)
         .map(|n| {
@@ -177,12 +135,12 @@ fn team(random: &mut Random, which: usize) -> Team {
 
 /// Returns a random name.
 pub(super) fn person(random: &mut Random) -> String {
-    format!("{} {}", random.pick(&GIVEN), random.pick(&FAMILY))
+    format!("{} {}", random.pick(&NAMES.given), random.pick(&NAMES.family))
 }
 
 /// Returns the name of a random team, for texts about past matches.
 pub(super) fn any_team(random: &mut Random) -> &'static str {
-    TEAMS[random.below(TEAMS.len())].0
+    NAMES.teams[random.below(NAMES.teams.len())][0]
 }
 
 /// Returns the position of player `n` in a 4-3-3, or on a bench with players for all positions.

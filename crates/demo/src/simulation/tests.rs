@@ -137,7 +137,7 @@ fn match_statistics_are_realistic() {
             for player in &team.players {
                 shots += player.counts[Stat::Shots];
                 cards += player.counts[Stat::YellowCards] + player.counts[Stat::RedCards];
-                assert!((30..=100).contains(&player.rating_tenths()));
+                assert!((30..=100).contains(&player.counts.rating_tenths()));
             }
         }
     }
