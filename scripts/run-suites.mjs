@@ -9,7 +9,7 @@
 // as they are: docs/conformance.md says why.
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -21,25 +21,49 @@ const page = path.join(root, 'docs/conformance.md');
 const [BEGIN, END] = ['<!-- suites -->\n', '<!-- /suites -->\n'];
 /** Attempts after the first one that a test of a suite has. */
 const RETRIES = 2;
+const WITHOUT_BLOBS = ['--grep', '/blob/i', '--invert'];
 
-/** A suite of mocha in a repository, whose tests name the server's address. */
-const protocol = (repository, commit, address) => async () => {
+/** The suite of a protocol, in its repository. */
+const protocol = (repository, commit) => async () => {
   const folder = checkout(repository, commit);
   const suite = path.join(folder, 'test-suite');
   run('npm', ['ci', '--silent', '--no-audit', '--no-fund'], suite);
-  const server = await fixture('protocol');
+  return mocha(suite, 'protocol', [['test-suite.js', 3000]], ['test-suite.js']);
+};
+
+/** The tests of a client library, as they are in its repository, with the package as it is published. `others` are the packages that the tests need. */
+const client = (name, { version, repository, commit, profile, port, others, args }) => async () => {
+  const folder = path.join(work, `${name}-${version}`);
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(path.join(folder, 'package.json'), '{ "private": true }');
+  run('npm', ['install', '--silent', '--no-audit', '--no-fund', `${name}@${version}`, 'mocha@10.2.0', 'expect.js@0.3.1', ...others], folder);
+  // The tests require the folder above theirs.
+  const copy = path.join(folder, name);
+  rmSync(copy, { recursive: true, force: true });
+  cpSync(path.join(folder, 'node_modules', name), copy, { recursive: true });
+  cpSync(path.join(checkout(repository, commit), 'test'), path.join(copy, 'test'), { recursive: true });
+  const files = readdirSync(path.join(copy, 'test'), { recursive: true }).filter((file) => file.endsWith('.js')).map((file) => path.join('test', file));
+  return mocha(copy, profile, files.map((file) => [file, port]), ['--exit', ...args]);
+};
+
+/** Runs mocha in a folder against the test server, whose port takes the place of that in the tests' files. */
+async function mocha(folder, profile, files, args) {
+  const server = await fixture(profile);
   try {
-    const file = path.join(suite, 'test-suite.js');
-    const text = readFileSync(file, 'utf8');
-    if (!text.includes(address)) throw new Error(`${file} doesn't name ${address}`);
-    writeFileSync(file, text.replaceAll(address, server.address));
-    const { stdout } = spawnSync('npx', ['mocha', '--reporter', 'json', '--retries', RETRIES, 'test-suite.js'], { cwd: suite, encoding: 'utf8', maxBuffer: 2 ** 26 });
-    const { stats, tests, failures } = JSON.parse(stdout.slice(stdout.indexOf('{')));
-    return { total: stats.passes + stats.failures, failed: failures.map(({ fullTitle }) => fullTitle), skipped: stats.pending, retries: tests.filter(({ currentRetry }) => currentRetry > 0).length };
+    const { port } = new URL(server.address);
+    for (const [name, known] of files) {
+      const file = path.join(folder, name);
+      writeFileSync(file, readFileSync(file, 'utf8').replace(new RegExp(`(localhost:|\\bport: '?)${known}\\b`, 'g'), `$1${port}`));
+    }
+    const { stdout, stderr } = spawnSync('npx', ['mocha', '--reporter', 'json', '--retries', RETRIES, ...args], { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26 });
+    const report = stdout.slice(stdout.search(/^\{$/m));
+    if (!report.startsWith('{')) throw new Error(`mocha has failed: ${stdout}${stderr}`);
+    const { stats, tests, failures } = JSON.parse(report);
+    return { total: stats.passes + stats.failures, failed: failures.map(({ fullTitle }) => fullTitle), skipped: stats.pending, retries: tests.filter(({ currentRetry, err }) => currentRetry > 0 && !err.message).length };
   } finally {
     server.end();
   }
-};
+}
 
 /** Test files of this project that have what suites check. */
 const files = (...names) => async () => {
@@ -93,6 +117,19 @@ const suites = {
   'engine.io-protocol-4': { version: 'f21de7b00ed09b3bbad2807db718ea5d6bc36aba', repository: 'socketio/engine.io-protocol' },
   'engine.io-protocol-3': { version: '05468d149d1006b3a0e7a66a7681be4356ba2350', repository: 'socketio/engine.io-protocol' },
   'socket.io-protocol-5': { version: '4f633dd6a4445492d57af3b27ddd2d336014f1f1', repository: 'socketio/socket.io-protocol' },
+  'engine.io-client-6': clientSuite('engine.io-client', {
+    version: '6.6.0', repository: 'socketio/engine.io-client', commit: 'a17cbc5418d3c2d6043b38e8b5d5d19fbefb0c3e', profile: 'engineio-client', port: 3000,
+    others: ['blob@0.0.5', '@sinonjs/fake-timers@7.1.2'], args: ['test/index.js'],
+  }),
+  // Tests of blobs are for browsers. Node has blobs, too, since these versions.
+  'engine.io-client-3': clientSuite('engine.io-client', {
+    version: '3.5.4', repository: 'socketio/engine.io-client', commit: '50ed08ab32c5aa5c1101b636245a4855709fd000', profile: 'engineio3-client', port: 3000,
+    others: ['blob@0.0.4'], args: [...WITHOUT_BLOBS, 'test/index.js'],
+  }),
+  'socket.io-client-2': clientSuite('socket.io-client', {
+    version: '2.5.0', repository: 'socketio/socket.io-client', commit: '2b8e3188b65f9a825da9a9cedb65a9c13acdb299', profile: 'socketio-client', port: 3210,
+    others: ['has-cors@1.1.0', 'text-blob-builder@0.0.1', 'base64-arraybuffer@0.1.5'], args: [...WITHOUT_BLOBS, 'test/index.js'],
+  }),
   'sockjs-protocol': {
     version: 'fdf5b7d719de6bd74ea4aedd264f01814b4f226d', repository: 'sockjs/sockjs-protocol', run: sockjs,
     known: { 'Websocket.test_haproxy': 'hixie-76, a WebSocket draft that no browser speaks any more' },
@@ -101,6 +138,10 @@ const suites = {
   'python-socketio-managers': { version: '5', run: files('bridge-python.test.mjs') },
   'python-socketio-servers': { version: '5.12.0, 5.18.1', run: files('link-python.test.mjs') },
 };
+
+function clientSuite(name, options) {
+  return { version: options.version, run: client(name, options) };
+}
 
 function installed(name) {
   return JSON.parse(readFileSync(path.join(root, 'tests/clients/package.json'), 'utf8')).devDependencies[name];
@@ -180,7 +221,7 @@ async function main(names) {
     return undefined;
   }
   for (const name of names.length ? names : Object.keys(suites)) {
-    const { version, repository, known = {}, run = protocol(repository, version, 'http://localhost:3000') } = suites[name];
+    const { version, repository, known = {}, run = protocol(repository, version) } = suites[name];
     const { total, failed, skipped = 0, retries = 0, note: remark } = await run();
     if (!total) throw new Error(`${name} has run no test`);
     const failures = failed.map((test) => (known[test] ? `${test} (${known[test]})` : test)).join(', ');
