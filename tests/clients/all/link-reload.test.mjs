@@ -17,6 +17,8 @@ const OTHERS = Object.entries({ 'many clients of python-socketio 5': 0.3, 'many 
 /** Numbers of the clients that connect during reloads. */
 const FIRST_ARRIVAL = 1_000_000;
 const RELOADS = 10;
+/** Clients that connect at the same time before the first reload. */
+const CONNECTING = 20;
 /** Clients that connect during each reload. */
 const ARRIVALS = 3;
 /** Clients with events in flight at the same time, and events of each. */
@@ -86,8 +88,12 @@ for (const [mode, workers] of [['cluster', 2], ['fork', 1]]) {
       first -= Math.round(CLIENTS * share);
       started.push(others(t, name, stentor.http, first, Math.round(CLIENTS * share)));
     }
-    const clients = Array.from({ length: first }, (_, n) => client(t, stentor.http, n));
-    await Promise.all(clients.map(({ connected }) => connected));
+    const clients = [];
+    while (clients.length < first) {
+      const next = Array.from({ length: Math.min(CONNECTING, first - clients.length) }, (_, n) => client(t, stentor.http, clients.length + n));
+      await Promise.all(next.map(({ connected }) => connected));
+      clients.push(...next);
+    }
     const results = await Promise.all(started);
     const stop = load(clients);
     for (let n = 0; n < RELOADS; n++) {
