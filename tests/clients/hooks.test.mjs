@@ -219,7 +219,7 @@ test('a hook decides about subscriptions and publications, and its answers are k
     },
   });
   const down = 'http://127.0.0.1:1/';
-  const config = `[rooms]\npublish = true\n${hook('acl', url, 'on = ["subscribe", "publish"]\ntopics = ["acl/*"]')}`
+  const config = `[rooms]\npublish = true\n${hook('acl', url, 'on = ["subscribe", "publish"]\nrooms_max = 2\ntopics = ["acl/*"]')}`
     + hook('open', down, 'on = ["subscribe"]\ntopics = ["open/*"]\nwhen_unavailable = "allow"')
     + hook('closed', down, 'on = ["subscribe"]\ntopics = ["closed/*"]');
   const server = await serve(t, { config });
@@ -240,7 +240,9 @@ test('a hook decides about subscriptions and publications, and its answers are k
   assert.deepEqual(asked, [
     'subscribe acl/a', 'subscribe acl/secret', 'publish acl/secret', 'publish acl/a', 'subscribe acl/secret/feed', 'publish acl/kept',
   ]);
-  assert.deepEqual(seen[0].questions[0].connection, { session: client.session, namespace: '/' });
+  const [first, ...later] = seen.map(({ questions: [{ connection }] }) => connection);
+  assert.deepEqual(first, { session: client.session, namespace: '/', rooms: [] });
+  assert.deepEqual(later[2], { ...first, rooms: ['acl/a'] });
   assert.equal((await samples(server, 'hook_cached_answers_total'))['hook="acl"'], 3);
   assert.equal(await subscribe('other'), 'ok');
   assert.equal(await subscribe('open/a'), 'ok');
@@ -262,7 +264,7 @@ test('a hook says who clients are, and which rooms they join', async (t) => {
     const socket = await socketIo(t, server.http, { transports, auth: { token: 'good' } });
     assert.deepEqual(await ask(socket, 'who'), expected);
     const { connection, client } = seen.map(({ questions: [question] }) => question).findLast(({ hook }) => hook === 'connect');
-    assert.deepEqual(connection, { protocol: 'socketio', namespace: '/', address: '127.0.0.1' });
+    assert.deepEqual(connection, { session: socket.id, protocol: 'socketio', namespace: '/', address: '127.0.0.1' });
     assert.equal(client.token, 'good');
     const message = once(socket, 'news');
     await admin(server, 'publish', { room: 'user:42', event: 'news', data: 1 });

@@ -32,13 +32,15 @@ pub(crate) fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
 /// The states of a session.
 ///
 /// ```text
-///   open ◄──────► suspended ────┐
-///    │                          ▼
-///    ├────► terminating ─────► closed
-///    └────────────────────────► ▲
+///   reserved ───► open ◄──────► suspended ────┐
+///      │           │                          ▼
+///      │           ├────► terminating ─────► closed
+///      └───────────┴────────────────────────► ▲
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionState {
+    /// The id is set aside for a session that may open later.
+    Reserved,
     Open,
     /// The connection is lost. The session receives no deliveries.
     Suspended,
@@ -131,18 +133,24 @@ impl<E: Encoder> Sessions<E> {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.formats.iter().sum::<u32>() as usize
     }
 
     pub(crate) fn open(&mut self, format: FormatId, tag: u64) -> SessionId {
-        assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
+        let id = self.reserve();
+        self.open_reserved(id, format, tag);
+        id
+    }
+
+    /// Sets an id aside for a session.
+    pub(crate) fn reserve(&mut self) -> SessionId {
         let fresh = |generation| Session {
             generation,
-            state: SessionState::Open,
+            state: SessionState::Reserved,
             is_listed: false,
             reordered: false,
-            format,
-            tag,
+            format: FormatId(0),
+            tag: 0,
             newest_id: None,
             outbox: Outbox::default(),
             in_flight: 0,
@@ -152,8 +160,6 @@ impl<E: Encoder> Sessions<E> {
             subscriptions: SmallVec::new(),
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
-        self.log.open(index);
-        self.formats[usize::from(format.0)] += 1;
         if let Some(slot) = self.slots.get_mut(index as usize) {
             let generation = slot.generation.wrapping_add(1);
             *slot = fresh(generation);
@@ -163,6 +169,39 @@ impl<E: Encoder> Sessions<E> {
             self.sources.push();
             SessionId { index, generation: 0 }
         }
+    }
+
+    fn reserved_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        let session = self.slots.get_mut(id.index as usize)?;
+        (session.generation == id.generation && session.state == SessionState::Reserved).then_some(session)
+    }
+
+    /// Opens the session with a reserved id. Returns `false` if the id isn't reserved.
+    pub(crate) fn open_reserved(&mut self, id: SessionId, format: FormatId, tag: u64) -> bool {
+        assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
+        let Some(session) = self.reserved_mut(id) else { return false };
+        (session.state, session.format, session.tag) = (SessionState::Open, format, tag);
+        self.log.open(id.index);
+        self.formats[usize::from(format.0)] += 1;
+        true
+    }
+
+    /// Gives up a reserved id.
+    pub(crate) fn release(&mut self, id: SessionId) {
+        if let Some(session) = self.reserved_mut(id) {
+            session.state = SessionState::Closed;
+            self.free.push(id.index);
+        }
+    }
+
+    /// Reserves the id of the session that was closed last, if this is it. Returns `false` if it isn't.
+    pub(crate) fn reserve_again(&mut self, id: SessionId) -> bool {
+        if self.free.last() != Some(&id.index) || self.slots[id.index as usize].generation != id.generation {
+            return false;
+        }
+        self.free.pop();
+        self.slots[id.index as usize].state = SessionState::Reserved;
+        true
     }
 
     /// Sets the source of a session, and the time at which it opened.
@@ -295,7 +334,8 @@ impl Session {
     }
 
     pub(crate) fn is(&self, id: SessionId) -> bool {
-        self.generation == id.generation && self.state != SessionState::Closed
+        self.generation == id.generation
+            && !matches!(self.state, SessionState::Closed | SessionState::Reserved)
     }
 
     /// Updates the session's own part of [`Sessions::reorder`].

@@ -98,6 +98,30 @@ impl<E: Encoder> Hub<E> {
         self.sessions.open(format, tag)
     }
 
+    /// Sets an id aside for a session, until [`Self::handle_open_reserved`] or [`Self::release`].
+    pub fn reserve(&mut self) -> SessionId {
+        self.sessions.reserve()
+    }
+
+    /// Like [`Self::handle_open`], with a reserved id. Returns `false` if the id isn't reserved.
+    ///
+    /// # Panics
+    /// If `format` is not below [`FORMATS_MAX`].
+    pub fn handle_open_reserved(&mut self, session: SessionId, format: FormatId, tag: u64) -> bool {
+        self.sessions.open_reserved(session, format, tag)
+    }
+
+    /// Gives up a reserved id. No other session ever has it.
+    pub fn release(&mut self, session: SessionId) {
+        self.sessions.release(session);
+    }
+
+    /// Like [`Self::handle_close`], and reserves the id for the same client. Returns `false` if the id can't be reserved.
+    pub fn handle_close_reserving(&mut self, session: SessionId) -> bool {
+        self.handle_close(session);
+        self.sessions.reserve_again(session)
+    }
+
     /// Sets whether memory is short. If `true`, new topics are refused ([`SubscribeError::TooManyTopics`]),
     /// and members whose sessions end leave without a grace period, which would take more memory than the
     /// members themselves.

@@ -8,7 +8,7 @@
 //!  revoked, new permissions ── Commands::recheck ──► the sessions of its filter
 //! ```
 
-use super::{Asking, Authorizer, Denial, EventEmit, Principal, PublicId, Ticket};
+use super::{Asking, Authorizer, Denial, EventEmit, Principal, PublicId, ReservedSession, Ticket};
 use crate::source_of;
 use std::fmt;
 use std::net::IpAddr;
@@ -36,6 +36,8 @@ pub struct Identity {
     pub join: Vec<Room>,
     /// Messages to send when a session of this identity opens. `None` if there are none.
     pub emit: Option<Arc<FirstMessages>>,
+    /// The id that the client's session gets. `None` if the next free one.
+    pub reserved: Option<Arc<ReservedSession>>,
     /// Decides which actions the client may perform, by the token's claims and grants and by the rules for all clients.
     pub authorizer: Arc<dyn Authorizer>,
 }
@@ -52,6 +54,7 @@ impl Identity {
             info: None,
             join: Vec::new(),
             emit: None,
+            reserved: None,
             authorizer,
         }
     }
@@ -110,17 +113,21 @@ pub struct Credentials<'a> {
     pub token: Option<&'a str>,
     /// Properties of the client's connection.
     pub client: ClientFacts<'a>,
+    /// The id that is reserved for the client's session ([`Authenticator::reserves_sessions`]). The
+    /// identity keeps it. `None` if the client opens no session.
+    pub session: Option<&'a Arc<ReservedSession>>,
 }
 
 impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The token is a secret.
-        let Self { user, token, client } = self;
+        let Self { user, token, client, session } = self;
         let has_token = token.is_some();
         f.debug_struct("Credentials")
             .field("user", user)
             .field("has_token", &has_token)
             .field("client", client)
+            .field("session", session)
             .finish()
     }
 }
@@ -223,6 +230,12 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
     /// A number that changes with the rules. Decisions under another number are void. Revocations don't change the number.
     fn generation(&self) -> u64 {
         0
+    }
+
+    /// `true` if the authenticator receives the id of the session that the client will have ([`Credentials::session`]), and each
+    /// identity keeps it ([`Identity::reserved`]).
+    fn reserves_sessions(&self) -> bool {
+        false
     }
 
     /// `true` if an identity has been revoked: its user, its token, or all tokens issued before some time.

@@ -6,12 +6,13 @@ import { Hooks, Stentor, verify } from '../../../clients/backend/node/index.js';
 
 const hooks = new Hooks({
   secret: process.env.HOOK_SECRET,
-  connect({ client }, answer) {
+  connect({ client, connection }, answer) {
     if (client.token === 'ada-token') answer.allow({ user: '42', info: { name: 'Ada' } });
+    else if (client.token === 'greeted') answer.allow().emit('welcome', [], { rooms: [connection.session] });
     else if (client.token !== 'undecided') answer.deny('token_invalid', 'log in first');
   },
-  subscribe({ room }, answer) {
-    if (room !== 'secret') answer.allow({ ttl: 60 });
+  subscribe({ room, connection }, answer) {
+    if (room !== 'secret' || connection.rooms?.includes('staff')) answer.allow({ ttl: 60 });
   },
   events: {
     async join({ user }, answer, room) {

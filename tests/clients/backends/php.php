@@ -15,11 +15,13 @@ $hooks = new Hooks(getenv('HOOK_SECRET'), [
         $token = $question['client']['token'] ?? null;
         if ($token === 'ada-token') {
             $answer->allow(['user' => '42', 'info' => ['name' => 'Ada']]);
+        } elseif ($token === 'greeted') {
+            $answer->allow()->emit('welcome', [], ['rooms' => [$question['connection']['session']]]);
         } elseif ($token !== 'undecided') {
             $answer->deny('token_invalid', 'log in first');
         }
     },
-    'subscribe' => fn (array $question, Answer $answer) => $question['room'] === 'secret' ?: $answer->allow(['ttl' => 60]),
+    'subscribe' => fn (array $question, Answer $answer) => $question['room'] === 'secret' && !in_array('staff', $question['connection']['rooms'] ?? []) ?: $answer->allow(['ttl' => 60]),
     'events' => [
         'join' => fn (array $question, Answer $answer, string $room) => $answer->join($room)->ack(['joined' => $room])
             ->emit('joined', [$question['user']['id']], ['rooms' => [$room], 'except_sender' => true])->emit('welcome'),

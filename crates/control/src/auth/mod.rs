@@ -350,6 +350,7 @@ impl Auth {
             info: info.map(Into::into),
             join,
             emit: None,
+            reserved: None,
             authorizer: Arc::new(authorizer),
         })
     }

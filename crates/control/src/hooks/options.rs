@@ -113,7 +113,7 @@ pub struct HookOptions {
     pub topics: Vec<String>,
     /// Event names of the hook. Empty means all events without another handler.
     pub events: Vec<String>,
-    /// Maximum number of a session's rooms in questions about events and in notices of the end of a session. 0 sends none.
+    /// Maximum number of a session's rooms in questions about sessions and in notices of the end of a session. 0 sends none.
     pub rooms_max: usize,
     /// The key for signatures. `None` sends unsigned requests.
     pub secret: Option<HookSecret>,

@@ -4,6 +4,7 @@ use super::options::HookKind;
 use super::question::{self, Connection};
 use super::{Asker, Client, Hook, Hooks, locked, source_of, unavailable};
 use crate::access::allows;
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use stentor_auth::{Attributes, Permissions, Rule};
 use stentor_hub::Topic;
 use stentor_ports::{
     Access, Answer, Answers, Asking, Authentication, Authenticator, Authorizer, Busy, ClientEvent,
-    ClientFacts, Credentials, Decision, Denial, EventSink, Identity, IdentityReply, Question, SignatureWork,
-    Ticket,
+    ClientFacts, Credentials, Decision, Denial, EventSink, Identity, IdentityReply, Question,
+    ReservedSession, SignatureWork, Ticket,
 };
 
 impl EventSink for Hooks {
@@ -49,28 +50,26 @@ impl Hooks {
         takes(true).or_else(|| if by_name { None } else { takes(false) }).map(|hook| &**hook)
     }
 
-    /// Returns the first hook that is asked about a topic.
-    fn decider(&self, kind: HookKind, topic: &Topic) -> Option<&Hook> {
-        let (namespace, name) = match topic {
+    /// Returns the first hook that is asked about an action, with the kind of the question and its topic.
+    fn decider<'a>(&self, access: Access<'a>) -> Option<(&Hook, HookKind, Cow<'a, Topic>)> {
+        let (kind, topic) = match access {
+            // Seeing a room's members needs the permission to subscribe to the room.
+            Access::Subscribe(topic) | Access::Presence(topic) => (HookKind::Subscribe, Cow::Borrowed(topic)),
+            Access::Publish(room) => (HookKind::Publish, Cow::Owned(Topic::Room(room.clone()))),
+            Access::Connect { .. } | Access::History(_) => return None,
+        };
+        let (namespace, name) = match &*topic {
             Topic::Room(room) | Topic::Presence(room) => (Some(room.namespace()), room.name()),
             Topic::Feed(key) => (None, key.as_str()),
         };
-        self.hooks.iter().find(|hook| hook.filter.takes_topic(kind, namespace, name)).map(|hook| &**hook)
+        let hook = self.hooks.iter().find(|hook| hook.filter.takes_topic(kind, namespace, name))?;
+        Some((hook, kind, topic))
     }
 
     /// Asks a hook about a permission that the rules don't deny.
     fn decide(&self, question: &Question<'_>) -> Decision {
-        let publish;
-        let (kind, topic) = match question.access {
-            // Seeing a room's members needs the permission to subscribe to the room.
-            Access::Subscribe(topic) | Access::Presence(topic) => (HookKind::Subscribe, topic),
-            Access::Publish(room) => {
-                publish = Topic::Room(room.clone());
-                (HookKind::Publish, &publish)
-            }
-            Access::Connect { .. } | Access::History(_) => return Decision::Allow,
-        };
-        let Some(hook) = self.decider(kind, topic) else { return Decision::Allow };
+        let Some((hook, kind, topic)) = self.decider(question.access) else { return Decision::Allow };
+        let topic = &*topic;
         let session = question.session.map(|session| session.to_string());
         let key = cache_key(kind, session.as_deref(), question.identity, topic);
         if let Some(decided) = hook.cache.with(|cache| cache.find(Instant::now(), &key)) {
@@ -81,7 +80,12 @@ impl Hooks {
             Topic::Room(room) | Topic::Presence(room) => Some(room.namespace()),
             Topic::Feed(_) => None,
         };
-        let connection = Connection { session: session.as_deref(), namespace, ..Connection::default() };
+        let connection = Connection {
+            session: session.as_deref(),
+            namespace,
+            rooms: Some((question.rooms, hook.rooms_max)),
+            ..Connection::default()
+        };
         let write = |id| question::access(id, kind, connection, question.identity, topic);
         // A client that isn't connected yet has no session, so its number is made from its identity.
         let subject =
@@ -148,17 +152,13 @@ impl Authorizer for HookAuthorizer {
         }
     }
 
+    fn rooms_max(&self, access: Access<'_>) -> usize {
+        self.hooks.decider(access).map_or(0, |(hook, ..)| hook.rooms_max)
+    }
+
     fn is_cacheable(&self, access: Access<'_>) -> bool {
-        let is_asked = match access {
-            Access::Subscribe(topic) | Access::Presence(topic) => {
-                self.hooks.decider(HookKind::Subscribe, topic).is_some()
-            }
-            Access::Publish(room) => {
-                self.hooks.decider(HookKind::Publish, &Topic::Room(room.clone())).is_some()
-            }
-            Access::Connect { .. } | Access::History(_) => false,
-        };
-        !is_asked && self.inner.as_ref().is_none_or(|inner| inner.is_cacheable(access))
+        self.hooks.decider(access).is_none()
+            && self.inner.as_ref().is_none_or(|inner| inner.is_cacheable(access))
     }
 }
 
@@ -196,6 +196,10 @@ impl Authorizer for Granting {
         }
     }
 
+    fn rooms_max(&self, access: Access<'_>) -> usize {
+        self.inner.rooms_max(access)
+    }
+
     fn is_cacheable(&self, access: Access<'_>) -> bool {
         self.inner.is_cacheable(access)
     }
@@ -227,6 +231,7 @@ pub(super) struct Verifying {
     origin: Option<Box<str>>,
     user_agent: Option<Box<str>>,
     traceparent: Option<Box<str>>,
+    session: Option<Arc<ReservedSession>>,
 }
 
 impl Hooks {
@@ -240,13 +245,21 @@ impl Hooks {
         let Some(client) = client else { return Ok(()) };
         let answer = match answer {
             Ok(identity) => {
-                let Verifying { reply, address, protocol, namespace, origin, user_agent, traceparent } =
-                    &client;
+                let Verifying {
+                    reply,
+                    address,
+                    protocol,
+                    namespace,
+                    origin,
+                    user_agent,
+                    traceparent,
+                    session,
+                } = &client;
                 let [namespace, origin, user_agent, traceparent] =
                     [namespace, origin, user_agent, traceparent].map(Option::as_deref);
                 let client =
                     ClientFacts { address: *address, protocol, namespace, origin, user_agent, traceparent };
-                let credentials = Credentials { user: None, token: None, client };
+                let credentials = Credentials { user: None, token: None, client, session: session.as_ref() };
                 match HookAuthenticator::identified(self, reply.clone(), &identity, &credentials, true) {
                     Authentication::Accepted(identity) => Ok(identity),
                     Authentication::Refused(denial) => Err(denial),
@@ -268,8 +281,9 @@ impl Hooks {
     }
 
     /// Records a client whose token is being verified.
-    fn verifies(&self, reply: IdentityReply, client: &ClientFacts<'_>) {
-        let ClientFacts { address, protocol, namespace, origin, user_agent, traceparent } = *client;
+    fn verifies(&self, reply: IdentityReply, credentials: &Credentials<'_>) {
+        let ClientFacts { address, protocol, namespace, origin, user_agent, traceparent } =
+            credentials.client;
         let [namespace, origin, user_agent, traceparent] =
             [namespace, origin, user_agent, traceparent].map(|text| text.map(Into::into));
         let mut verifying = locked(&self.verifying);
@@ -287,6 +301,7 @@ impl Hooks {
             origin,
             user_agent,
             traceparent,
+            session: credentials.session.cloned(),
         });
     }
 }
@@ -333,7 +348,9 @@ impl HookAuthenticator {
         is_verified: bool,
     ) -> Authentication {
         let authorizer = Arc::new(HookAuthorizer::new(Some(identity.authorizer.clone()), hooks.clone()));
-        let identity = Arc::new(Identity { authorizer, ..identity.clone() });
+        let reserved = credentials.session.cloned();
+        let session = reserved.as_ref().map(|reserved| reserved.id.to_string());
+        let identity = Arc::new(Identity { authorizer, reserved, ..identity.clone() });
         let namespace = credentials.client.namespace.unwrap_or("/");
         let takes = |hook: &&Arc<Hook>| {
             hook.filter.is_on(HookKind::Connect) && hook.filter.takes_namespace(namespace)
@@ -341,7 +358,8 @@ impl HookAuthenticator {
         let Some(hook) = hooks.hooks.iter().find(takes) else { return Authentication::Accepted(identity) };
         // A verified token isn't sent to the backend, which needs only its claims.
         let token = credentials.token.filter(|_| !is_verified);
-        let write = |id| question::connect(id, &credentials.client, token, Some(&identity));
+        let write =
+            |id| question::connect(id, session.as_deref(), &credentials.client, token, Some(&identity));
         let address = credentials.client.source();
         let client = Client { number: source_of(address), address };
         let asker = Asker::Connect(client, reply, namespace.into(), identity.clone());
@@ -370,7 +388,7 @@ impl Authenticator for HookAuthenticator {
             Some(inner) => {
                 // Records the client before the verification starts, because the answer may arrive at once on
                 // another thread.
-                self.hooks.verifies(asking.later(), &credentials.client);
+                self.hooks.verifies(asking.later(), credentials);
                 let inner_asking = Asking::new(asking.ticket, &self.verified);
                 match inner.authenticate(inner_asking, credentials, work) {
                     Authentication::Pending => Authentication::Pending,
@@ -396,6 +414,10 @@ impl Authenticator for HookAuthenticator {
 
     fn decides_publishing(&self) -> bool {
         self.inner.as_ref().is_some_and(|inner| inner.decides_publishing())
+    }
+
+    fn reserves_sessions(&self) -> bool {
+        self.hooks.asks_about(HookKind::Connect)
     }
 
     fn generation(&self) -> u64 {

@@ -233,9 +233,10 @@ pub(super) fn occupied(topic: &Topic) -> Vec<u8> {
     object.end()
 }
 
-/// Writes a question about a client that wants to connect.
+/// Writes a question about a client that wants to connect. `session` is the id of the session that it will have.
 pub(super) fn connect(
     id: u64,
+    session: Option<&str>,
     client: &ClientFacts<'_>,
     token: Option<&str>,
     identity: Option<&Identity>,
@@ -244,7 +245,7 @@ pub(super) fn connect(
     let mut object = Object::begin(id, HookKind::Connect);
     let address = address.map(|address| address.to_string());
     object.connection(Connection {
-        session: None,
+        session,
         protocol: Some(protocol),
         namespace,
         address: address.as_deref(),

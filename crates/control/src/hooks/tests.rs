@@ -836,7 +836,7 @@ fn sent_requests_match_the_documentation() {
     let connection = Connection { session: Some(&id), namespace: Some("/"), ..Connection::default() };
     let lobby = Topic::Room(Room::plain("lobby").unwrap());
     for (text, expect) in [
-        (question::connect(2, &client, Some("ada-token"), None), &documented[1]),
+        (question::connect(2, Some(&id), &client, Some("ada-token"), None), &documented[1]),
         (question::access(3, HookKind::Subscribe, connection, None, &lobby), &documented[2]),
         (question::access(4, HookKind::Publish, connection, None, &lobby), &documented[3]),
     ] {
@@ -864,7 +864,7 @@ fn the_documented_answers_are_understood() {
 fn client_data_stays_in_its_object() {
     let evil = r#"x","user":{"id":"1"},"y":""#;
     let client = ClientFacts { origin: Some(evil), user_agent: Some("\"}\n"), ..ClientFacts::default() };
-    let text = question::connect(7, &client, Some(evil), None);
+    let text = question::connect(7, None, &client, Some(evil), None);
     let question: Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(question["user"], Value::Null);
     assert_eq!(question["client"]["origin"], evil);

@@ -16,7 +16,7 @@ use stentor_control::{Auth, AuthOptions, HookAuthenticator, HookKind, HookOption
 use stentor_hub::{Room, Topic};
 use stentor_ports::{
     Access, Answers, Asking, Authentication, Authenticator, Busy, ClientFacts, Credentials, Decision,
-    Identity, Ledger, Principal, ProxyUser, Question, SignatureWork, Ticket,
+    Identity, Ledger, Principal, ProxyUser, Question, SessionRooms, SignatureWork, Ticket,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
@@ -154,7 +154,11 @@ fn ask(auth: &Clients, token: Option<&str>) -> Authentication {
 
 fn ask_within(auth: &Clients, token: Option<&str>, work: &mut SignatureWork) -> Authentication {
     let asking = Asking::new(Ticket::for_test(1), &auth.answers);
-    auth.authenticate(asking, &Credentials { user: None, token, client: ClientFacts::default() }, work)
+    auth.authenticate(
+        asking,
+        &Credentials { user: None, token, client: ClientFacts::default(), session: None },
+        work,
+    )
 }
 
 /// Verifies a token. Returns the user, the code of the refusal, or `pending`.
@@ -177,7 +181,14 @@ fn identity(auth: &Clients, token: Option<&str>) -> Arc<Identity> {
 fn may(identity: &Identity, access: Access<'_>) -> bool {
     let answers: Arc<dyn Answers> = Arc::<Identified>::default();
     let asking = Asking::new(Ticket::for_test(1), &answers);
-    let question = Question { asking, session: None, source: 0, identity: Some(identity), access };
+    let question = Question {
+        asking,
+        session: None,
+        rooms: &SessionRooms::default(),
+        source: 0,
+        identity: Some(identity),
+        access,
+    };
     match identity.authorizer.authorize(&question) {
         Decision::Allow => true,
         Decision::Deny(denial) => {
@@ -251,7 +262,8 @@ async fn clients_that_wait_for_keys_are_answered_without_hooks_about_them() {
     let hooks = Hooks::new("node", &[events], &Arc::new(Ledger::new(usize::MAX))).unwrap();
     let asking = Asking::new(Ticket::for_test(1), &auth.answers);
     let token = token(&key, "i", "1");
-    let credentials = Credentials { user: None, token: Some(&token), client: ClientFacts::default() };
+    let credentials =
+        Credentials { user: None, token: Some(&token), client: ClientFacts::default(), session: None };
     let authenticator = HookAuthenticator::new(Some(auth.auth.clone()), hooks);
     let outcome = authenticator.authenticate(asking, &credentials, &mut SignatureWork::new(Duration::MAX));
     assert!(matches!(outcome, Authentication::Pending), "{outcome:?}");
@@ -594,7 +606,7 @@ async fn revocations_expire_and_are_charged() {
 /// The identity of a client whose user an authenticating proxy names, or the code of the refusal.
 fn named_by_proxy(auth: &Clients, user: &ProxyUser, token: Option<&str>) -> Result<Arc<Identity>, String> {
     let asking = Asking::new(Ticket::for_test(1), &auth.answers);
-    let credentials = Credentials { user: Some(user), token, client: ClientFacts::default() };
+    let credentials = Credentials { user: Some(user), token, client: ClientFacts::default(), session: None };
     match auth.authenticate(asking, &credentials, &mut SignatureWork::new(Duration::MAX)) {
         Authentication::Accepted(identity) => Ok(identity),
         Authentication::Refused(denial) => Err(denial.code.into_owned()),

@@ -7,6 +7,7 @@ mod pending;
 mod proxy_users;
 mod rechecks;
 mod recovery;
+mod reserved;
 mod reviews;
 mod signatures;
 mod user_limits;

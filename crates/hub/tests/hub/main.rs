@@ -12,5 +12,6 @@ mod model;
 mod node;
 mod presence;
 mod protocol;
+mod reserved;
 mod select;
 mod sockets;

@@ -12,7 +12,7 @@ use crate::ledger::Pressure;
 use crate::limits::LimitPolicy;
 use crate::limits::rates::{Counted, SessionRates};
 use crate::millis::{Clock, Millis};
-use crate::ports::PublicId;
+use crate::ports::{PublicId, SessionRooms};
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
 use bytes::Bytes;
@@ -62,14 +62,27 @@ pub(crate) fn public_id(
     moved.unwrap_or_else(|| PublicId::of(core.seed, core.core, session))
 }
 
-/// The session on whose behalf a question is asked: its public id, and the number of its client's address.
+/// The session on whose behalf a question is asked.
+pub struct AskingSession {
+    pub(super) id: PublicId,
+    /// The number of its client's address.
+    pub(super) source: u64,
+    pub(super) rooms: SessionRooms,
+}
+
+/// The session on whose behalf a question is asked, with at most `rooms_max` of its rooms.
 pub fn asking(
     hub: &Hub<Encodings>,
     recovery: &RecoverableSockets,
     core: &CoreContext,
     session: SessionId,
-) -> (PublicId, u64) {
-    (public_id(hub, recovery, core, session), hub.source(session).map_or(0, |(source, _)| source))
+    rooms_max: usize,
+) -> AskingSession {
+    AskingSession {
+        id: public_id(hub, recovery, core, session),
+        source: hub.source(session).map_or(0, |(source, _)| source),
+        rooms: SessionRooms::take(hub.rooms_of(session), rooms_max),
+    }
 }
 
 impl CoreContext {

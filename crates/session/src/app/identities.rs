@@ -10,7 +10,7 @@
 
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
-use crate::ports::{Access, Authenticator, Denial, Identity, ProxyUser};
+use crate::ports::{Access, Authenticator, Denial, Identity, ProxyUser, UnusedSessions};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::hash::{DefaultHasher, Hasher};
@@ -84,6 +84,8 @@ pub struct Identities {
     /// Times of the next steps, with the bits of the session's id, earliest first. Some entries are out of date.
     due: BinaryHeap<Reverse<(u64, u64)>>,
     count: usize,
+    /// Ids that were reserved for sessions that didn't open.
+    pub(crate) unused: Arc<UnusedSessions>,
     /// Number of refused tokens.
     pub refused: u64,
     charge: Charge,
@@ -132,6 +134,7 @@ impl Identities {
             clients: BTreeMap::new(),
             due: BinaryHeap::new(),
             count: 0,
+            unused: Arc::default(),
             refused: 0,
             charge: Charge::new(ledger, Class::Identities),
         }

@@ -39,7 +39,7 @@ pub use actions::{Acks, Sent, Waiter};
 pub(crate) use at_once::{AT_ONCE_BYTES_MAX, take_at_once, take_before_leave};
 pub(crate) use context::CoreContext;
 pub(crate) use context::public_id;
-pub use context::{ENVELOPE_BYTES, HandlerScope, asking};
+pub use context::{AskingSession, ENVELOPE_BYTES, HandlerScope, asking};
 pub(crate) use effect::Effects;
 pub use effect::{Alarm, Effect, PollAnswer, ToClient, ToConnection, ToSession};
 pub use identities::{ClientIdentity, Due, Identities};

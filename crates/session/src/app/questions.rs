@@ -31,11 +31,12 @@ pub(crate) use kept::{Answer, Steps};
 pub(crate) use tickets::Tickets;
 
 use super::Identities;
+use super::context::AskingSession;
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::moved::SessionIds;
 use crate::ports::{
-    Access, Asking, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question,
+    Access, Asking, Authorizer, Decision, Denial, EventReply, EventSink, Identity, Question, SessionRooms,
     SocketName,
 };
 use prepare::Preparations;
@@ -187,14 +188,14 @@ impl Questions {
 
     /// Decides whether a session's client may perform an action. All permissions of clients are decided here, or in
     /// [`Self::authorize_connect`]. `asker` is the connection that can wait for the answer. `decided` is the decision for which
-    /// it waited before, if any.
+    /// it waited before, if any. `client` receives how many of the session's rooms the authorizer takes.
     #[inline]
     pub(crate) fn authorize(
         &mut self,
         now: Instant,
         asker: Option<ConnId>,
         session: SessionId,
-        client: impl FnOnce() -> (PublicId, u64),
+        client: impl FnOnce(usize) -> AskingSession,
         access: Access<'_>,
         decided: Option<Decided>,
     ) -> Result<(), Refused> {
@@ -208,7 +209,8 @@ impl Questions {
             return Ok(());
         }
         let identity = self.identities.get(session).cloned();
-        self.ask(now, asker, identity.as_deref(), Some(client()), access)?;
+        let client = client(self.rooms_max(identity.as_deref(), access));
+        self.ask(now, asker, identity.as_deref(), Some(client), access)?;
         if identity.is_some_and(|identity| identity.authorizer.is_cacheable(access)) {
             self.identities.allow(session, access);
         }
@@ -252,13 +254,16 @@ impl Questions {
         now: Instant,
         asker: Option<ConnId>,
         identity: Option<&Identity>,
-        client: Option<(PublicId, u64)>,
+        client: Option<AskingSession>,
         access: Access<'_>,
     ) -> Result<(), Refused> {
         let number = self.tickets.draw();
         let asking = self.tickets.asking(number);
-        let (session, source) = (client.map(|(id, _)| id), client.map_or(0, |(_, source)| source));
-        match self.decision(&Question { asking, session, source, identity, access }) {
+        let (session, source, rooms) = match client {
+            Some(AskingSession { id, source, rooms }) => (Some(id), source, rooms),
+            None => (None, 0, SessionRooms::default()),
+        };
+        match self.decision(&Question { asking, session, rooms: &rooms, source, identity, access }) {
             Decision::Allow => return Ok(()),
             Decision::Deny(denial) => return Err(Refused::Denied(denial)),
             Decision::Pending => {}
@@ -270,6 +275,11 @@ impl Questions {
 
     fn authorizer_of<'a>(&'a self, identity: Option<&'a Identity>) -> Option<&'a Arc<dyn Authorizer>> {
         identity.map(|identity| &identity.authorizer).or(self.authorizer.as_ref())
+    }
+
+    /// The number of a session's rooms that the authorizer receives with a question.
+    fn rooms_max(&self, identity: Option<&Identity>, access: Access<'_>) -> usize {
+        self.authorizer_of(identity).map_or(0, |authorizer| authorizer.rooms_max(access))
     }
 
     fn decision(&self, question: &Question<'_>) -> Decision {

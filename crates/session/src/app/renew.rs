@@ -25,9 +25,10 @@ impl Steps for RenewToken {
     ) -> Result<bool, Refused> {
         let namespace = ctx.scope.namespace;
         let client = ClientFacts { protocol: "message", namespace, ..ClientFacts::default() };
-        let credentials = Credentials { user: None, token: Some(&self.token), client };
+        let credentials = Credentials { user: None, token: Some(&self.token), client, session: None };
         let now = ctx.core.now;
-        let identity = ctx.questions.identify(now, ctx.scope.asker, &credentials, decided, ctx.budget)?;
+        let asker = ctx.scope.asker;
+        let identity = ctx.questions.identify(now, asker, &credentials, decided, ctx.budget, || None)?;
         let Some(new) = identity else { return Ok(true) };
         let current = ctx.questions.identities.get(session);
         let is_newer = match current.filter(|current| current.principal.is_some()) {

@@ -5,7 +5,9 @@ use crate::app::{Decided, Effect, Refused, ToSession, asking, is_same_principal}
 use crate::executor::holds::key_of;
 use crate::http_date::HttpDate;
 use crate::limits::LimitReached;
-use crate::ports::{Credentials, Denial, EventEmit, Identity, MovingSubscription, Principal};
+use crate::ports::{
+    Credentials, Denial, EventEmit, Identity, MovingSubscription, Principal, PublicId, ReservedSession,
+};
 use std::sync::Arc;
 use stentor_frame::ConnId;
 use stentor_hub::{Notice, Policy, Room, SessionId, Topic};
@@ -22,7 +24,7 @@ impl Executor {
     }
 
     /// Verifies the identity of a client on the connection `conn`. Returns `None` if clients have no identities. `decided` is
-    /// the decision for which the connection waited, if any.
+    /// the decision for which the connection waited, if any. `opens` is `true` if a session opens with the identity.
     ///
     /// # Errors
     /// The token is refused, or the decision is pending.
@@ -31,13 +33,26 @@ impl Executor {
         conn: ConnId,
         credentials: &Credentials<'_>,
         decided: Option<Decided>,
+        opens: bool,
     ) -> Result<Option<Arc<Identity>>, Refused> {
-        self.questions.identify(self.context.now, Some(conn), credentials, decided, &mut self.budget)
+        let Self { questions, hub, context, budget, .. } = self;
+        let unused = questions.identities.unused.clone();
+        let reserve = || {
+            if !opens {
+                return None;
+            }
+            unused.take().into_iter().for_each(|session| hub.release(session));
+            let session = hub.reserve();
+            let id = PublicId::of(context.seed, context.core, session);
+            Some(Arc::new(ReservedSession::new(id, context.core, session, unused)))
+        };
+        questions.identify(context.now, Some(conn), credentials, decided, budget, reserve)
     }
 
     /// Sets the identity of a session, or replaces it by a newer identity.
     pub(crate) fn set_identity(&mut self, session: SessionId, identity: Option<Arc<Identity>>) {
         let Some(identity) = identity else { return };
+        identity.reserved.iter().for_each(|reserved| reserved.give_back());
         let (now, lead) = (self.unix_millis(), self.options().tokens.renewal_lead);
         if let Some(holds) = &mut self.holds {
             holds.identify(&self.shared.limits, session, identity.principal.as_ref(), self.context.now);
@@ -184,8 +199,9 @@ impl Executor {
             if !is_presence && !self.questions.identities.is_granted(session, &topic) {
                 continue;
             }
-            let client = asking(&self.hub, &self.recovery, &self.context, session);
-            if let Err(denial) = self.questions.review(self.context.now, session, client, &topic, may_wait) {
+            let Self { questions, hub, recovery, context, .. } = self;
+            let client = |rooms_max| asking(hub, recovery, context, session, rooms_max);
+            if let Err(denial) = questions.review(context.now, session, client, &topic, may_wait) {
                 self.withdraw(session, topic, denial);
             }
         }
@@ -208,8 +224,9 @@ impl Executor {
         subscriptions.iter().filter(|subscription| subscription.is_granted).all(
             |MovingSubscription { topic, .. }| {
                 self.questions.identities.grant(session, topic);
-                let client = asking(&self.hub, &self.recovery, &self.context, session);
-                self.questions.review(self.context.now, session, client, topic, true).is_ok()
+                let Self { questions, hub, recovery, context, .. } = self;
+                let client = |rooms_max| asking(hub, recovery, context, session, rooms_max);
+                questions.review(context.now, session, client, topic, true).is_ok()
             },
         )
     }

@@ -3,13 +3,29 @@
 use super::Executor;
 use crate::encode::Encoding;
 use crate::identity::Owner;
+use crate::ports::Identity;
+use std::sync::Arc;
 use stentor_hub::SessionId;
 
 impl Executor {
-    /// Opens a session. `source` is a number for its client's address.
-    pub(crate) fn open_session(&mut self, encoding: Encoding, owner: Owner, source: u64) -> SessionId {
-        let session = self.hub.handle_open(encoding.into(), owner.to_tag());
+    /// Opens a session of a client with this identity, and with the id that is reserved for it. `source` is a number for the
+    /// client's address.
+    pub(crate) fn open_session(
+        &mut self,
+        encoding: Encoding,
+        owner: Owner,
+        source: u64,
+        identity: Option<Arc<Identity>>,
+    ) -> SessionId {
+        let (format, tag) = (encoding.into(), owner.to_tag());
+        let reserved = identity.as_ref().and_then(|identity| identity.reserved.as_ref());
+        let reserved = reserved.and_then(|reserved| reserved.take(self.context.core));
+        let session = match reserved.filter(|session| self.hub.handle_open_reserved(*session, format, tag)) {
+            Some(session) => session,
+            None => self.hub.handle_open(format, tag),
+        };
         self.count_session(session, source);
+        self.set_identity(session, identity);
         session
     }
 
@@ -45,8 +61,25 @@ impl Executor {
         }
     }
 
+    /// Closes a session that opens again when a decision has arrived, then with the same id if it was reserved.
+    pub(crate) fn close_until_decided(&mut self, session: SessionId) {
+        let identity = self.questions.identities.get(session).cloned();
+        let Some(reserved) = identity.as_ref().and_then(|identity| identity.reserved.as_ref()) else {
+            return self.close_session(session);
+        };
+        self.forget_session(session);
+        if self.hub.handle_close_reserving(session) {
+            reserved.restore();
+        }
+    }
+
     /// Closes a session.
     pub fn close_session(&mut self, session: SessionId) {
+        self.forget_session(session);
+        self.hub.handle_close(session);
+    }
+
+    fn forget_session(&mut self, session: SessionId) {
         self.report_end(session);
         self.questions.close(session);
         if let Some(holds) = &mut self.holds
@@ -54,6 +87,5 @@ impl Executor {
         {
             holds.close(&self.shared.limits, session);
         }
-        self.hub.handle_close(session);
     }
 }

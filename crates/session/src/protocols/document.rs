@@ -277,14 +277,14 @@ fn subscribe(
     {
         return refuse_denied(cx, &denial);
     }
-    let session = cx.ex.open_session(Encoding::DOCUMENT, cx.owner(Service::default()), cx.client.source());
-    cx.ex.set_identity(session, identity.clone());
+    let (owner, source) = (cx.owner(Service::default()), cx.client.source());
+    let session = cx.ex.open_session(Encoding::DOCUMENT, owner, source, identity.clone());
     let topic = Topic::Feed(key.clone());
     let Err(error) = cx.ex.subscribe(cx.conn, session, &topic, Policy::Latest, None, decided) else {
         *cx.session = Some(session);
         return RequestOutcome::Waiting(Box::new(awaited));
     };
-    cx.ex.close_session(session);
+    cx.ex.close_until_decided(session);
     let (status, why) = match error {
         NotSubscribed::Pending => {
             return cx.wait_for_one(move |cx, _, decided| subscribe(cx, key, awaited, identity, decided));

@@ -364,8 +364,8 @@ impl Opening {
         // A script that sends a body keeps a position per feed, so it needs only the shared ids.
         let has_shared_ids = self.feeds.len() == 1 || request.method() == "POST";
         let encoding = if has_shared_ids { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
-        let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.client.source());
-        cx.ex.set_identity(session, self.identity.clone());
+        let (owner, source) = (cx.owner(Service::default()), cx.client.source());
+        let session = cx.ex.open_session(encoding, owner, source, self.identity.clone());
         let generation = cx.ex.questions.identities.generation();
         let is_current = std::mem::replace(&mut self.generation, generation) == generation;
         let mut decided = decided.map(Vec::into_iter);
@@ -392,7 +392,7 @@ impl Opening {
             return cx.refuse(status, &extra, why);
         }
         if self.waits.contains(&true) {
-            cx.ex.close_session(session);
+            cx.ex.close_until_decided(session);
             let suspended = Suspended::until_decided(move |cx, _, decided| self.resume(cx, decided));
             return RequestOutcome::Suspended(suspended.ending_with_input());
         }

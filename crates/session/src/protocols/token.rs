@@ -146,9 +146,9 @@ impl<'a> RequestContext<'a> {
         }
         let token = self.token().map_err(Refused::Denied)?;
         let user = self.checked_user();
-        let credentials =
-            Credentials { user: user.as_ref(), token: token.as_deref(), client: self.facts(protocol) };
-        let identity = self.ex.identify(self.conn, &credentials, decided)?;
+        let client = self.facts(protocol);
+        let credentials = Credentials { user: user.as_ref(), token: token.as_deref(), client, session: None };
+        let identity = self.ex.identify(self.conn, &credentials, decided, true)?;
         self.check_user(protocol, identity.as_deref()).map_err(Refused::Denied)?;
         Ok(identity)
     }
@@ -212,9 +212,9 @@ impl<'a> RequestContext<'a> {
         if identities.client(id).is_some_and(|client| client.request_token == Some(digest)) {
             return Ok(());
         }
-        let credentials =
-            Credentials { user: user.as_ref(), token: Some(&token), client: self.facts(protocol) };
-        let Some(new) = self.ex.identify(self.conn, &credentials, decided)? else { return Ok(()) };
+        let client = self.facts(protocol);
+        let credentials = Credentials { user: user.as_ref(), token: Some(&token), client, session: None };
+        let Some(new) = self.ex.identify(self.conn, &credentials, decided, false)? else { return Ok(()) };
         if user.is_some() {
             return Ok(());
         }

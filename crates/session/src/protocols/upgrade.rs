@@ -94,8 +94,7 @@ fn open(
     // Shared compressed frames use the largest window.
     let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= WINDOW_BITS);
     let encoding = dialect.get().encoding(service, envelope, deflates);
-    let session = cx.ex.open_session(encoding, cx.owner(service), cx.client.source());
-    cx.ex.set_identity(session, identity);
+    let session = cx.ex.open_session(encoding, cx.owner(service), cx.client.source(), identity);
     if !push_only {
         message::open(cx.ex, scope_of(session, encoding, service, Some(cx.request)), cx.out);
         cx.ex.join_rooms(session, "/");

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	stentor "stentor/backend"
@@ -23,13 +24,15 @@ var hooks = &stentor.Hooks{
 	Connect: func(question *stentor.Question, answer *stentor.Answer) error {
 		if question.Client.Token == "ada-token" {
 			answer.Allow(fields{"user": "42", "info": fields{"name": "Ada"}})
+		} else if question.Client.Token == "greeted" {
+			answer.Allow().Emit("welcome", nil, fields{"rooms": []string{question.Connection.Session}})
 		} else if question.Client.Token != "undecided" {
 			answer.Deny("token_invalid", "log in first")
 		}
 		return nil
 	},
 	Subscribe: func(question *stentor.Question, answer *stentor.Answer) error {
-		if question.Room != "secret" {
+		if question.Room != "secret" || slices.Contains(question.Connection.Rooms, "staff") {
 			answer.Allow(fields{"ttl": 60})
 		}
 		return nil

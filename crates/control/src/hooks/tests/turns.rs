@@ -8,7 +8,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use stentor_ports::{
-    Access, Authentication, Authenticator, Credentials, Decision, Ledger, Question, SignatureWork,
+    Access, Authentication, Authenticator, Credentials, Decision, Ledger, Question, SessionRooms,
+    SignatureWork,
 };
 
 /// A client: its address and its session.
@@ -191,14 +192,21 @@ fn ports_cancel_their_questions() {
     let asking = Asking::new(ticket, &answers);
     let access = Access::Subscribe(&topic);
     for authorizer in authorizers {
-        let question = Question { asking, session: None, source: 1, identity: None, access };
+        let question = Question {
+            asking,
+            session: None,
+            rooms: &SessionRooms::default(),
+            source: 1,
+            identity: None,
+            access,
+        };
         assert_eq!(HookAuthorizer::new(None, hooks.clone()).authorize(&question), Decision::Pending);
         assert_eq!(waiting(), 1);
         authorizer.cancel(ticket);
         assert_eq!((waiting(), ledger.bytes()), (0, 0));
     }
     let authenticator = HookAuthenticator::new(None, hooks.clone());
-    let credentials = Credentials { user: None, token: None, client: ClientFacts::default() };
+    let credentials = Credentials { user: None, token: None, client: ClientFacts::default(), session: None };
     let answer = authenticator.authenticate(asking, &credentials, &mut SignatureWork::new(Duration::ZERO));
     assert!(matches!(answer, Authentication::Pending));
     assert_eq!(waiting(), 1);

@@ -2,15 +2,18 @@
 
 use super::{Asked, Decided, Questions, Refused};
 use crate::budget::Budget;
-use crate::ports::{Authentication, Authenticator, Credentials, Denial, Identity, SignatureWork};
+use crate::ports::{
+    Authentication, Authenticator, Credentials, Denial, Identity, ReservedSession, SignatureWork,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
 
 impl Questions {
     /// Verifies the identity of a client. Returns `None` if there is no authenticator. `asker` is the connection that
-    /// can wait for the decision, and `decided` the decision for which it waited, if any. A refused token counts as work of the
-    /// current connection; signatures count as work of the core's turn.
+    /// can wait for the decision, and `decided` the decision for which it waited, if any. `reserve` reserves the id of the session
+    /// that the client will have. A refused token counts as work of the current connection; signatures count as work of the
+    /// core's turn.
     pub(crate) fn identify(
         &mut self,
         now: Instant,
@@ -18,20 +21,23 @@ impl Questions {
         credentials: &Credentials<'_>,
         decided: Option<Decided>,
         budget: &mut Budget,
+        reserve: impl FnOnce() -> Option<Arc<ReservedSession>>,
     ) -> Result<Option<Arc<Identity>>, Refused> {
         let Some(authenticator) = self.identities.authenticator().cloned() else { return Ok(None) };
+        let mut is_its_turn = self.unverified.is_empty();
         if let Some(decided) = decided {
             match (decided.answer, decided.identity) {
                 // A token that was postponed is verified from the start when its turn has come.
-                (Ok(()), None) => return self.verify(now, asker, &authenticator, credentials, true, budget),
+                (Ok(()), None) => is_its_turn = true,
                 (answer, identity) if decided.is_current => {
                     return self.check_late(answer.map(|()| identity).map_err(Refused::Denied));
                 }
                 _ => {}
             }
         }
-        let is_its_turn = self.unverified.is_empty();
-        self.verify(now, asker, &authenticator, credentials, is_its_turn, budget)
+        let reserved = if authenticator.reserves_sessions() { reserve() } else { None };
+        let credentials = Credentials { session: reserved.as_ref(), ..*credentials };
+        self.verify(now, asker, &authenticator, &credentials, is_its_turn, budget)
     }
 
     /// Checks an identity whose verification took time. If the identity was revoked in the meantime, there was no session

@@ -5,8 +5,8 @@
 //! reviewed only while fewer than [`OPEN_MAX`] such questions are open, so that questions of clients have room. At most one
 //! entry per session waits.
 
-use super::{Identities, QUESTION_BYTES, Questions};
-use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
+use super::{AskingSession, Identities, QUESTION_BYTES, Questions};
+use crate::ports::{Access, Authorizer, Decision, Denial, Question};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ impl Questions {
         &mut self,
         now: Instant,
         session: SessionId,
-        (id, source): (PublicId, u64),
+        client: impl FnOnce(usize) -> AskingSession,
         topic: &Topic,
         may_wait: bool,
     ) -> Result<(), Denial> {
@@ -88,7 +88,9 @@ impl Questions {
         let (number, identity) = (self.tickets.draw(), identity.as_deref());
         let asking = self.tickets.asking(number);
         let ticket = asking.ticket;
-        match self.decision(&Question { asking, session: Some(id), source, identity, access }) {
+        let AskingSession { id, source, rooms } = client(self.rooms_max(identity, access));
+        match self.decision(&Question { asking, session: Some(id), rooms: &rooms, source, identity, access })
+        {
             Decision::Allow => {}
             Decision::Deny(denial) if denial.is_unavailable() => self.review_later(session, true),
             Decision::Deny(denial) => return Err(denial),

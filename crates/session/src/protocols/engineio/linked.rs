@@ -272,9 +272,8 @@ impl Client {
             valid_headers(&acceptance.all).map(|(name, value)| (name.into(), value.into())).collect(),
         );
         link.answer = Answer::Accepted(Box::new(acceptance));
-        let session = ex.open_session(encoding, Owner::Client(id), source);
+        let session = ex.open_session(encoding, Owner::Client(id), source, identity);
         link.hub_session = Some(session);
-        ex.set_identity(session, identity);
         ex.push(Effect::Connection(conn, ToConnection::Admit(Connect::Accept)));
         self.charge(ex);
     }

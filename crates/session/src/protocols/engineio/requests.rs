@@ -340,9 +340,9 @@ fn open_session(
     }
     let envelope = if raw { Envelope::Raw } else { ex.app_of(Service::default()).envelope() };
     let encoding = Encoding::engine_io(client.framing(), envelope, false);
-    let session = ex.open_session(encoding, Owner::Client(client.state.id), client.state.source);
+    let (owner, source) = (Owner::Client(client.state.id), client.state.source);
+    let session = ex.open_session(encoding, owner, source, identity.ok().flatten());
     client.application = ApplicationProtocol::Plain { session, envelope };
-    ex.set_identity(session, identity.ok().flatten());
     let scope = scope_of(session, encoding, Service::default(), Some(cx.request));
     message::open(ex, scope, out);
     ex.join_rooms(session, "/");

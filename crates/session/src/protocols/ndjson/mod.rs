@@ -343,9 +343,8 @@ fn handle_opened(
     let id = client.state.id;
     cx.remember_client(id, "ndjson", identity.clone());
     let ex = &mut *cx.ex;
-    let session = ex.open_session(ENCODING, Owner::Client(id), cx.client.source());
+    let session = ex.open_session(ENCODING, Owner::Client(id), cx.client.source(), identity);
     client.session = Some(session);
-    ex.set_identity(session, identity);
     let timeout = client::session_timeout(ex).as_millis();
     encode::write_line(
         &mut client.state.queue,

@@ -127,8 +127,8 @@ fn identify(
         ClientFacts { address, protocol: "socketio", namespace: Some(namespace), ..ClientFacts::default() };
     let of_client = known.as_ref().and_then(|client| client.token.as_deref());
     let user = known.as_ref().and_then(|client| client.user.as_ref());
-    let credentials = Credentials { user, token: token.or(of_client), client };
-    let identity = ex.identify(carrier.conn, &credentials, decided)?;
+    let credentials = Credentials { user, token: token.or(of_client), client, session: None };
+    let identity = ex.identify(carrier.conn, &credentials, decided, true)?;
     if let (Some(_), Some(identity), Some(of_handshake)) = (token, &identity, &of_handshake) {
         renews(of_handshake, identity).map_err(Refused::Denied)?;
     }
@@ -273,8 +273,7 @@ impl SocketIo {
                 if let Err(reached) = ex.check_socket(source, identity.as_deref()) {
                     return refuse_denied(carrier, namespace, &reached.denial(), out);
                 }
-                let session = ex.open_session(encoding, Owner::Client(client), source);
-                ex.set_identity(session, identity);
+                let session = ex.open_session(encoding, Owner::Client(client), source, identity);
                 (recovers.then(|| ex.make_recoverable(session, client, room)), session)
             }
         };

@@ -532,9 +532,8 @@ fn add_client(
     let ex = &mut *cx.ex;
     let wrapping = Wrapping::of(transport).unwrap_or(Wrapping::Xhr);
     let encoding = client.encoding(wrapping);
-    let session = ex.open_session(encoding, Owner::Client(id), cx.client.source());
+    let session = ex.open_session(encoding, Owner::Client(id), cx.client.source(), identity);
     client.session = Some(session);
-    ex.set_identity(session, identity);
     if !push_only {
         let scope = scope_of(session, encoding, service, Some(cx.request));
         message::open(ex, scope, &mut client.state.queue);

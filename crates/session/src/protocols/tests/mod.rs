@@ -38,7 +38,7 @@ fn deliveries_count_as_work_of_the_connection_that_publishes() {
     for index in 0..1_000 {
         let encoding = Encoding::websocket(Envelope::V1, false);
         let owner = Owner::Connection(index, Service::default());
-        let session = rig.ex.open_session(encoding, owner, 0);
+        let session = rig.ex.open_session(encoding, owner, 0, None);
         rig.ex.hub.handle_subscribe(session, &room.clone().into(), Policy::Queue, None).unwrap();
     }
     let (mut conn, _) = socket(&mut rig, "/ws");

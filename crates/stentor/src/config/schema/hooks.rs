@@ -71,8 +71,8 @@ section! {
         /// Names of the events that the hook handles. `*` stands for any text. Empty: all. Rules come first (`[[rules]]`). An event
         /// that Stentor handles itself, `subscribe` and `unsubscribe`, goes to the hook only if it is named here.
         events: Vec<String>, [restart];
-        /// Names of the session's rooms in questions about events and in notices that a session has ended (`disconnected`), at most
-        /// this many and 16 KiB. 0: none, because a session may be in many rooms, and each question would name them.
+        /// Names of the session's rooms in the questions `subscribe`, `publish` and `event`, and in the notice `disconnected`, at
+        /// most this many and 16 KiB. 0: none, because a session may be in many rooms, and each question would name them.
         rooms_max: usize, in 0..=1_000, [restart];
         /// Key for signing requests, at least 16 bytes. `${NAME}` is replaced by the environment variable of
         /// that name, `${file:/path}` by the content of a file. Empty: requests aren't signed.
