@@ -93,6 +93,12 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Whether a text has the form of a URL's scheme (RFC 3986, section 3.1).
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
 /// The URL of an engine. It is displayed without the password in it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
@@ -106,7 +112,8 @@ impl Address {
     /// # Errors
     /// A message for people that doesn't contain the password.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let Some((scheme, rest)) = text.split_once("://") else {
+        // What isn't a URL is not repeated: it may have its password anywhere.
+        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
             return Err("expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`".into());
         };
         let kind = match scheme {
@@ -208,12 +215,14 @@ mod tests {
     fn other_urls_are_refused_with_a_reason() {
         for (url, reason) in [
             ("127.0.0.1:6379", "expected a URL"),
+            ("redis:hunter2@x://", "expected a URL"),
+            ("redis:hunter2://x", "expected a URL"),
             ("mysql://host", "no engine `mysql://`"),
             ("redis://", "names no host"),
             ("redis:///0", "names no host"),
         ] {
             let error = Address::parse(url).err().unwrap_or_default();
-            assert!(error.contains(reason), "{url}: {error}");
+            assert!(error.contains(reason) && !error.contains("hunter2"), "{url}: {error}");
         }
     }
 }

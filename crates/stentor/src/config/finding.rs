@@ -46,8 +46,8 @@ impl WrittenKey {
     const VALUE_CHARS_MAX: usize = 60;
 
     pub(super) fn new(section: &str, key: &str, value: &str, is_secret: bool) -> Self {
-        // The user part and the query of a URL may be secret. A mistyped URL may not even have `://`.
-        let is_private = is_secret || value.contains(['@', '?']);
+        // The user part and the query of a URL may be secret.
+        let is_private = is_secret || value.contains(['@', '?']) || is_mistyped_url(value);
         let line: String = value.split_whitespace().collect::<Vec<_>>().join(" ");
         let shown = match line.char_indices().nth(Self::VALUE_CHARS_MAX) {
             Some((end, _)) => format!("{}…", &line[..end]),
@@ -56,6 +56,14 @@ impl WrittenKey {
         let value = (!is_private).then_some(shown);
         Self { section: section.into(), key: key.into(), value }
     }
+}
+
+/// Returns `true` if a value begins with a scheme, but isn't a URL: any part of it may be a password. `host:port` is none.
+fn is_mistyped_url(value: &str) -> bool {
+    let quotes: &[char] = &['"', '\'', '[', ']', ' '];
+    let Some((scheme, rest)) = value.trim_matches(quotes).split_once(':') else { return false };
+    let is_port = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && !rest.starts_with("//") && !is_port
 }
 
 /// The severity of a finding.

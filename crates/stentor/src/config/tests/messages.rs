@@ -282,6 +282,12 @@ FEED | [[feeds]] | name = "b" | url = "http://b"
   2: engine in [cluster]: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`
 [cluster] | engine = "redis:/redis:6379?password=hunter2"
   2: engine in [cluster]: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`
+[cluster] | engine = "redis:hunter2@x://"
+  2: engine in [cluster]: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`
+[cluster] | engine = "redis:hunter2"
+  2: engine in [cluster]: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`
+[cluster] | engine = "redis:6379"
+  2: engine in [cluster]: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`; found "redis:6379"
 $STENTOR_CLUSTER_ENGINE=redis:/:hunter2@redis:6379
   STENTOR_CLUSTER_ENGINE: expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`
 [[feeds]] | name = "a" | url = "ftp://a/?secret"
