@@ -79,6 +79,8 @@ const CONFIRM_DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for which these clients wait for the next version if the log has lost versions. If the holder has died,
 /// another node fetches by then.
 const LOST_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The reason why a feed is stale whose holder is silent.
+const HOLDER_SILENT: &str = "the node that fetched this has gone; another one takes over";
 /// Interval at which a pushed document with subscribers is stored again, because the engine keeps it for a day.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 /// The log of a feed begins anew after this number of entries.
@@ -401,10 +403,23 @@ impl Feeds {
             return;
         }
         let silent_at = feed.log.holder.and_then(|holder| self.holders.silent_at(holder));
+        let is_silent = silent_at.is_some_and(|at| at <= now) && feed.is_fetched();
         match silent_at.filter(|at| feed.is_fetched() && *at > now && feed.check_at > now) {
             // A random delay keeps the followers from asking at the same time.
             Some(at) => feed.phase.acquire_at(at.min(feed.check_at) + ACQUIRE_INTERVAL.mul_f64(0.3 * random)),
             None => self.acquire(now, key),
+        }
+        self.mark_stale(now, key, is_silent);
+    }
+
+    /// Shows that a feed is stale, because its holder is silent. If the holder reports again, the log has the feed's state.
+    fn mark_stale(&mut self, now: Instant, key: &Key, is_silent: bool) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        if is_silent && feed.log.state.0 == FeedState::Live {
+            feed.log.state = (FeedState::Stale, HOLDER_SILENT.into());
+            self.show_state(key);
+        } else if !is_silent && &*feed.log.state.1 == HOLDER_SILENT {
+            self.load(now, key);
         }
     }
 

@@ -82,6 +82,33 @@ fn followers_do_not_ask_for_leases_while_their_holder_is_alive() {
 }
 
 #[test]
+fn subscribers_learn_that_the_holder_is_silent() {
+    let mut cluster = Cluster::following(3, 2);
+    let is_stale = |cluster: &Cluster| cluster.nodes[1].view.state == Some(FeedState::Stale);
+    let until_stale = |cluster: &mut Cluster| {
+        while !is_stale(cluster) {
+            cluster.run_for(Duration::from_millis(100));
+            assert_ne!(cluster.holders(), [1], "it is known before the next holder");
+        }
+    };
+    // The holder was only cut off, and reports again before its lease has ended.
+    cluster.run_for(RENEW_INTERVAL);
+    cluster.disconnect(0);
+    until_stale(&mut cluster);
+    cluster.connect(0);
+    cluster.run_for(ACQUIRE_INTERVAL.mul_f64(1.3));
+    assert!(!is_stale(&cluster) && cluster.holders().len() == 1);
+    if cluster.holders() == [0] {
+        cluster.kill(0);
+        until_stale(&mut cluster);
+    }
+    cluster.upstream = 2;
+    cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
+    assert!(!is_stale(&cluster));
+    assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
+}
+
+#[test]
 fn a_node_that_leaves_gives_its_leases_away_first() {
     let mut cluster = Cluster::following(3, 3);
     assert_eq!(cluster.holders(), [0]);
