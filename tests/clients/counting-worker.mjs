@@ -3,8 +3,8 @@ import { appendFileSync } from 'node:fs';
 import { Server } from 'socket.io';
 import { attach } from '../../clients/socketio-server/src/index.js';
 
-const { STENTOR, RECORD } = process.env;
-const io = new Server();
+const { STENTOR, RECORD, OPTIONS = '{}' } = process.env;
+const io = new Server(JSON.parse(OPTIONS));
 const link = attach(io, STENTOR);
 io.on('connection', (socket) => {
   socket.on('count', (client, n, answer) => {

@@ -1,12 +1,14 @@
 // Connection state recovery with workers: real socket.io on both sides, and Stentor between them.
 import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
 import { once } from 'node:events';
+import path from 'node:path';
 import { test } from 'node:test';
 import { Server } from 'socket.io';
 import { io as client } from 'socket.io-client';
 import { attach } from '../../clients/socketio-server/src/index.js';
 import { metric } from './admin.mjs';
-import { queue, serve, until } from './harness.mjs';
+import { queue, root, serve, temporary, until } from './harness.mjs';
 
 test('any worker recovers a client, which receives what it missed', async (t) => {
   const stentor = await serve(t, { config: '[[links]]\napp = "chat"\n' });
@@ -81,4 +83,41 @@ test('any worker recovers a client, which receives what it missed', async (t) =>
     await left;
   }
   for (const { io } of workers) await io.close();
+});
+
+test('a client whose worker hangs is recovered by another', async (t) => {
+  const stentor = await serve(t, { config: '[[links]]\napp = "chat"\n' });
+  const STENTOR = stentor.admin.replace('http', 'ws');
+  const options = { connectionStateRecovery: {} };
+  const env = { ...process.env, STENTOR, RECORD: path.join(temporary(t), 'record'), OPTIONS: JSON.stringify(options) };
+  const hanging = fork(path.join(root, 'tests/clients/counting-worker.mjs'), { env });
+  t.after(() => hanging.kill('SIGKILL'));
+  await once(hanging, 'message');
+  const io = new Server(options);
+  t.after(() => io.close());
+  await attach(io, STENTOR, { name: 'other', signals: false }).listen();
+
+  // The hanging worker has the first and the third client, so the client that returns goes to the other worker.
+  const connect = async () => {
+    const socket = client(stentor.http, { forceNew: true, transports: ['websocket'], reconnectionDelay: 500, randomizationFactor: 0 });
+    t.after(() => socket.close());
+    await once(socket, 'connect');
+    return socket;
+  };
+  const socket = await connect();
+  const second = await connect();
+  await connect();
+  const [there] = await io.local.fetchSockets();
+  assert.equal(there.id, second.id);
+  second.disconnect();
+  const { id } = socket;
+  const counted = once(socket, 'counted');
+  await socket.emitWithAck('count', 1, 0);
+  await counted;
+  await until('workers have acknowledged all', async () => await metric(stentor, 'link_unacknowledged_bytes') === 0);
+  hanging.kill('SIGSTOP');
+  io.on('connection', (found) => found.emit('hello'));
+  socket.io.engine.close();
+  await once(socket, 'hello');
+  assert.deepEqual([socket.recovered, socket.id], [true, id]);
 });

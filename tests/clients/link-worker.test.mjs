@@ -348,6 +348,16 @@ test('a client that returns in time recovers what Stentor has kept', async (t) =
   assert.equal((await connection.read('PERSIST')).pid, pid);
 });
 
+test('the end of a session is not acknowledged before what Stentor keeps of it is written', async (t) => {
+  const { io, connection } = await worker(t, { options: { connectionStateRecovery: {} } });
+  const socket = await connected(io, connection, 1);
+  // An entry of the same turn, which is sent before the session ends.
+  socket.conn.once('drain', () => io.volatile.emit('drained'));
+  connection.write(['RECEIPT', 1], ['CLOSED', 1, 'transport close', '']);
+  const { ack } = await connection.read('BROADCAST');
+  assert.equal((await connection.read('PERSIST')).ack, ack + 1);
+});
+
 test('messages that wait for a middleware of a resumed session are not acknowledged', async (t) => {
   let go;
   const { connection } = await worker(t, { setup: (io) => io.use((socket, next) => (go = next)).on('connection', () => {}) });

@@ -239,7 +239,10 @@ export class Engine extends EventEmitter {
   closed(handle, reason, description) {
     const session = this.session(handle);
     this.#checking.delete(handle);
-    if (session) setImmediate(() => session.end(reason, description));
+    if (!session) return;
+    // With the acknowledgement, Stentor knows that PERSIST doesn't follow.
+    this.#worker.channel.hold(session);
+    setImmediate(() => session.end(reason, description));
   }
 
   /** Forgets the sessions whose checks aren't finished. Another worker is asked, or the session is closed. */

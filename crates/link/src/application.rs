@@ -193,15 +193,9 @@ impl Application {
         Some((owner.link, owner.handle))
     }
 
-    /// `true` if a worker is notified of a session's end. `false`: it has none, or its worker's connection is broken.
-    pub fn has_worker(&self, id: SessionId) -> bool {
-        let link = self.known_by(id).and_then(|(link, _)| self.link(link));
-        link.is_some_and(|link| !link.is_lost())
-    }
-
-    /// The messages of a session that wait for its worker.
-    pub fn queued(&self, id: SessionId) -> impl Iterator<Item = &Messages> {
-        self.sessions.get(&id).into_iter().flat_map(|session| &session.queue)
+    /// Count of the worker's frame with the last message of a session. 0: the worker has got none.
+    pub fn last_message(&self, id: SessionId) -> u64 {
+        self.sessions.get(&id).map_or(0, |session| session.written)
     }
 
     /// The encoding of packets of the last worker.

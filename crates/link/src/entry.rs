@@ -315,7 +315,8 @@ entries! {
             /// The data.
             data: Json,
         }
-        /// A recoverable socket has lost its client.
+        /// A recoverable socket has lost its client. The worker acknowledges CLOSED with it, or later: a socket without PERSIST can't be
+        /// recovered unless the worker crashes.
         14 "PERSIST" Persist {
             /// The namespace.
             namespace: Namespace,

@@ -104,6 +104,8 @@ pub(crate) struct Session {
     pub(crate) handshake: Option<Json>,
     /// Messages that wait for the worker.
     pub(crate) queue: VecDeque<Messages>,
+    /// Count of the worker's frame with the last message.
+    pub(crate) written: u64,
     /// Weight of the queue.
     queue_bytes: usize,
     /// Receives the changes of `queue_bytes`.
@@ -124,6 +126,7 @@ impl Session {
             state,
             handshake: Some(handshake),
             queue: VecDeque::new(),
+            written: 0,
             queue_bytes: 0,
             queued,
             is_paused: false,

@@ -1,6 +1,7 @@
 //! The applications with their sessions, and the instructions for the cores that follow from their workers' entries.
 
 mod broadcasts;
+mod departed;
 mod node;
 mod refused;
 mod relay;
@@ -16,6 +17,7 @@ use crate::recovery::{Evicted, Persisted, Recovered, Recovery, RecoveryStats};
 use crate::refused::Reports;
 use broadcasts::select_entry;
 use bytes::Bytes;
+use departed::is_disconnect;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,11 +62,6 @@ fn id_of(session: LinkSession) -> SessionId {
 
 fn session_of(id: SessionId) -> LinkSession {
     LinkSession::from_bits(id.0)
-}
-
-/// Whether a client's packet leaves a namespace. It has no attachments.
-fn is_disconnect(unit: &Messages) -> bool {
-    matches!(unit.first(), Some(Message::Text(packet)) if packet.first() == Some(&b'1'))
 }
 
 fn to_cores(messages: Messages) -> LinkMessages {
@@ -209,6 +206,10 @@ impl Applications {
     pub(crate) fn handle_frame(&mut self, app: usize, link: u32, frame: Bytes, now: Instant) {
         self.applications[app].handle_frame(link, frame, now);
         self.act(app, now);
+        // After PERSIST, which is in the frame.
+        if let Some(found) = self.applications[app].link(link) {
+            self.recoveries[app].unreported.acknowledge(link, found.acknowledged());
+        }
     }
 
     pub(crate) fn handle_heartbeat(&mut self, app: usize, link: u32, now: Instant) {
@@ -284,6 +285,9 @@ impl Applications {
             LinkReport::Opened(..) => {}
             LinkReport::Messages(messages) => {
                 let bytes = content_bytes(&messages);
+                if is_disconnect(&messages) {
+                    self.sessions.leave(session);
+                }
                 application.handle_message(id, to_worker(messages), now);
                 if let Some(known) = self.sessions.get(session) {
                     known.queued.leave(bytes);
@@ -296,11 +300,11 @@ impl Applications {
                 application.handle_upgrade(id, transport.into(), now);
             }
             LinkReport::Closed { reason, sockets } => {
-                let is_kept = reason.is_recoverable() && !application.has_worker(id);
-                if is_kept && !application.queued(id).any(is_disconnect) {
-                    self.keep(app, session, sockets, now);
+                let worker = application.known_by(id).map(|(link, _)| (link, application.last_message(id)));
+                application.handle_closed(id, reason.name().into(), None, now);
+                if reason.is_recoverable() {
+                    self.keep(app, session, worker, sockets, now);
                 }
-                self.applications[app].handle_closed(id, reason.name().into(), None, now);
                 self.sessions.close(session);
                 self.recoveries[app].release_all(session);
             }
@@ -313,17 +317,6 @@ impl Applications {
                     let resumed = known.resumed(&description);
                     application.handle_description(id, Handle(description.request), resumed, now);
                 }
-            }
-        }
-    }
-
-    /// Keeps the sockets of a session that ends without a worker for its client's return, as PERSIST would.
-    fn keep(&mut self, app: usize, session: LinkSession, sockets: Vec<LinkSocket>, now: Instant) {
-        let (Some(known), Some(ttl)) = (self.sessions.get(session), self.recoveries[app].ttl) else { return };
-        for LinkSocket { namespace, id, rooms } in sockets {
-            if let Some((pid, data)) = known.kept(&namespace) {
-                let socket = Persisted { id, rooms, data };
-                self.recoveries[app].persist((namespace, pid), socket, (now, ttl));
             }
         }
     }
@@ -383,6 +376,7 @@ impl Applications {
                 End::Failed(error) => (5, Some(error)),
             };
             self.ends[app][index] += 1;
+            self.recoveries[app].handle_end(link, now);
             match (end, reason) {
                 (End::Done | End::Stopped, _) => {
                     tracing::info!(app = %name, %worker, link, "a worker has left")
@@ -562,6 +556,9 @@ impl Applications {
             WorkerEntry::Persist { namespace, id, pid, rooms, data } => {
                 let key = (self.name(app, link, namespace)?, pid);
                 let ttl = self.recovery_ttl(app, link)?;
+                if !self.recoveries[app].unreported.report(link, &key) {
+                    return None;
+                }
                 if can_be_kept(&data) {
                     self.recoveries[app].persist(key, Persisted { id, rooms, data }, (now, ttl));
                 } else {

@@ -106,6 +106,8 @@ pub(crate) struct Known {
     sockets: Vec<Socket>,
     /// Size of the session's messages that wait for its worker.
     pub(crate) queued: LinkQueued,
+    /// `true` from a DISCONNECT of the client until its worker has removed a socket.
+    is_leaving: bool,
 }
 
 #[derive(Serialize)]
@@ -157,7 +159,8 @@ impl Known {
         });
         text.pop();
         let queued = handshake.queued.clone();
-        Self { app, handshake: text.into(), transport: handshake.transport, sockets: Vec::new(), queued }
+        let (transport, sockets) = (handshake.transport, Vec::new());
+        Self { app, handshake: text.into(), transport, sockets, queued, is_leaving: false }
     }
 
     /// The handshake for OPEN.
@@ -206,9 +209,10 @@ impl Known {
         json(text(&sockets))
     }
 
-    /// The private id and the last data of a socket.
+    /// The private id and the last data of a socket. `None` if the client has left a namespace, and the worker may not have handled that.
     pub(crate) fn kept(&self, namespace: &str) -> Option<(Box<str>, Json)> {
-        let socket = self.sockets.iter().find(|socket| *socket.namespace == *namespace)?;
+        let is_kept = |socket: &&Socket| *socket.namespace == *namespace && !self.is_leaving;
+        let socket = self.sockets.iter().find(is_kept)?;
         Some((socket.pid.clone(), socket.data.clone().or_else(|| Json::new("{}"))?))
     }
 
@@ -294,8 +298,18 @@ impl Sessions {
         });
     }
 
+    /// The client has sent DISCONNECT for a namespace.
+    pub(crate) fn leave(&mut self, session: LinkSession) {
+        if let Some(known) = self.known.get_mut(&session) {
+            known.is_leaving = true;
+        }
+    }
+
     /// Removes a socket.
     pub(crate) fn delete(&mut self, session: LinkSession, namespace: &str) {
+        if let Some(known) = self.known.get_mut(&session) {
+            known.is_leaving = false;
+        }
         self.change(session, |sockets, _| sockets.retain(|socket| *socket.namespace != *namespace));
     }
 

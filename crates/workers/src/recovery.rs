@@ -11,14 +11,20 @@
 //! later message once. Missed messages are those of the log after the offset that the client shows, for the rooms of PERSIST, up to ADD.
 //!
 //! If no worker can write PERSIST when a session ends, because its worker has crashed, the sockets are kept as the cores and STATE have them.
+//! [`Unreported`] has them while it isn't known whether the worker has crashed.
 //!
 //! A client isn't recovered if its offset isn't in the log any more, or if it missed too much for its queue.
+
+mod unreported;
+
+pub(crate) use unreported::Closed;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{Json, Names};
 use stentor_ports::{LinkBroadcast, LinkMessage, LinkMessages, LinkSession};
+use unreported::Unreported;
 
 /// Bytes that a broadcast or a socket needs beside its texts and messages.
 const ENTRY_BYTES: usize = 192;
@@ -120,6 +126,7 @@ pub(crate) struct Recovery {
     /// Numbers of the broadcasts in the log, by offset.
     offsets: HashMap<Arc<str>, u64>,
     sockets: HashMap<Key, Kept>,
+    pub(crate) unreported: Unreported,
     expiries: BTreeMap<(Instant, u64), Key>,
     /// Sockets that are being recovered, by the session that gets them.
     claims: BTreeMap<(LinkSession, Arc<str>), Claim>,
@@ -165,6 +172,7 @@ impl Recovery {
             first: 0,
             offsets: HashMap::new(),
             sockets: HashMap::new(),
+            unreported: Unreported::new(options.bytes_max),
             expiries: BTreeMap::new(),
             claims: BTreeMap::new(),
             next: 0,
@@ -175,7 +183,7 @@ impl Recovery {
     }
 
     pub(crate) fn stats(&self) -> RecoveryStats {
-        RecoveryStats { sockets: self.sockets.len(), bytes: self.bytes, ..self.stats }
+        RecoveryStats { sockets: self.sockets.len(), bytes: self.bytes(), ..self.stats }
     }
 
     /// Adds a broadcast to the log.
@@ -208,6 +216,13 @@ impl Recovery {
         self.next += 1;
         self.keep((namespace, pid), kept);
         self.added(0, now);
+    }
+
+    /// A link has ended: its worker reports no further sockets.
+    pub(crate) fn handle_end(&mut self, link: u32, now: Instant) {
+        for (key, socket, until) in self.unreported.handle_end(link) {
+            self.persist(key, socket, (now, until.saturating_duration_since(now)));
+        }
     }
 
     fn keep(&mut self, key: Key, kept: Kept) {
@@ -271,6 +286,9 @@ impl Recovery {
     ) -> Option<&Persisted> {
         self.handle_timeout(now);
         let key = (namespace, pid);
+        if let Some((socket, until)) = self.unreported.take_overdue(&key, now) {
+            self.persist(key.clone(), socket, (now, until.saturating_duration_since(now)));
+        }
         let kept = self.sockets.get(&key).filter(|_| can_answer);
         let from = kept.and_then(|kept| Some((kept, *self.offsets.get(offset)? + 1)));
         let from = from.filter(|(kept, from)| {
@@ -372,7 +390,7 @@ impl Recovery {
 
     /// Bytes that the log and the sockets hold.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.unreported.bytes()
     }
 }
 

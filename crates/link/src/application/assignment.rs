@@ -34,6 +34,9 @@ impl Application {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let old = std::mem::replace(&mut session.state, state);
         session.is_blocked &= old.owner() == state.owner();
+        if old.owner() != state.owner() {
+            session.written = 0;
+        }
         if matches!(state, State::Open(_)) {
             self.balance.moves -= usize::from(std::mem::take(&mut session.is_moving));
         }
@@ -213,6 +216,7 @@ impl Application {
             let messages = session.queue.pop_front().unwrap_or_default();
             self.held.queued_bytes -= session.discount_queued(&messages);
             worker.link.write(&ServerEntry::Message { handle, messages });
+            session.written = worker.link.written();
         }
         if !session.queue.is_empty() {
             if !std::mem::replace(&mut session.is_blocked, true) {

@@ -45,6 +45,11 @@ fn restore(handle: Handle, pid: &str, offset: &str) -> WorkerEntry {
     WorkerEntry::Restore { request: 7, handle, namespace: ROOT, pid: pid.into(), offset: offset.into() }
 }
 
+/// Lets time pass on the virtual clock.
+async fn pass(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
 async fn opened(worker: &mut Worker) -> Handle {
     loop {
         if let ServerEntry::Open { handle, .. } = worker.entry().await {
@@ -141,7 +146,7 @@ async fn a_client_that_leaves_while_it_has_no_worker_is_recovered() {
         let seen = broadcast("seen", Vec::new(), Vec::new());
         a.write_handled(&[declare(), add(handle, "id", "pid", &rooms), state, seen]).await;
         drop(a);
-        tokio::time::sleep(Duration::from_millis(if is_connected { 100 } else { 300 })).await;
+        pass(if is_connected { 100 } else { 300 }).await;
         if let Some(packet) = sent {
             rig.say(1, packet);
         }
@@ -152,6 +157,101 @@ async fn a_client_that_leaves_while_it_has_no_worker_is_recovered() {
         b.write_handled(&[declare(), restore(handle, "pid", "seen")]).await;
         assert_eq!(restored(&mut b).await, expect, "{sent:?}");
     }
+}
+
+/// Opens a session whose worker gives it a socket with saved data. The client sends this packet, and leaves. The worker reads all that, and
+/// acknowledges nothing.
+async fn leave_unnoticed(rig: &mut Rig, worker: &mut Worker, packet: Option<&str>) {
+    let rooms = names(&["id"]);
+    rig.open(1);
+    let handle = opened(worker).await;
+    let state = WorkerEntry::State { handle, namespace: ROOT, data: json("1") };
+    let seen = broadcast("seen", Vec::new(), Vec::new());
+    worker.write_handled(&[declare(), add(handle, "id", "pid", &rooms), state, seen]).await;
+    if let Some(packet) = packet {
+        rig.say(1, packet);
+    }
+    rig.close_with(1, vec![LinkSocket { namespace: "/".into(), id: "id".into(), rooms }]);
+    while !matches!(worker.entry().await, ServerEntry::Closed { .. }) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_a_worker_that_crashes_or_hangs_is_recovered() {
+    let found = r#"{"sid":"id","rooms":["id"],"data":1}"#;
+    let message = Some(r#"2["a"]"#);
+    for (on_crash, packet, is_hung, wait, expect) in [
+        ("disconnect", None, false, 300, found),
+        // The worker may have handled the message.
+        ("disconnect", message, false, 300, "null"),
+        ("drop", message, false, 300, found),
+        ("drop", Some("1"), false, 300, "null"),
+        ("disconnect", None, true, 300, found),
+        ("disconnect", message, true, 300, "null"),
+        ("drop", message, true, 300, found),
+        // The worker still has time to report the socket.
+        ("disconnect", None, true, 200, "null"),
+    ] {
+        let fields = format!(r#"{RECOVERY},"on_crash":"{on_crash}""#);
+        let mut rig = Rig::new();
+        let (mut a, _) = rig.start_with("a", &fields).await;
+        leave_unnoticed(&mut rig, &mut a, packet).await;
+        let hung = is_hung.then_some(a);
+        let (mut b, _) = rig.start_with("b", &fields).await;
+        b.write_handled(&[declare()]).await;
+        pass(wait).await;
+        // The first one goes to the worker that hangs.
+        rig.open(2);
+        rig.open(3);
+        let handle = opened(&mut b).await;
+        b.write_handled(&[restore(handle, "pid", "seen")]).await;
+        assert_eq!(restored(&mut b).await, expect, "{on_crash} {packet:?} {is_hung} {wait}");
+        drop(hung);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_lives_decides_what_is_recovered() {
+    for (reported, expect) in [
+        // The worker can't keep the data that the socket has now.
+        (None, "null"),
+        (Some(persist("id", "pid", &names(&["id"]))), r#"{"sid":"id","rooms":["id"],"data":{"name":"Ann"}}"#),
+    ] {
+        let mut rig = Rig::new();
+        let (mut worker, _) = rig.start_with("a", RECOVERY).await;
+        leave_unnoticed(&mut rig, &mut worker, None).await;
+        worker.write_handled(&reported.into_iter().collect::<Vec<_>>()).await;
+        pass(300).await;
+        rig.open(2);
+        let handle = opened(&mut worker).await;
+        worker.write(&[restore(handle, "pid", "seen")]).await;
+        assert_eq!(restored(&mut worker).await, expect);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_report_of_a_recovered_socket_is_ignored() {
+    let mut rig = Rig::new();
+    let (mut late, _) = rig.start_with("late", RECOVERY).await;
+    leave_unnoticed(&mut rig, &mut late, None).await;
+    let (mut worker, _) = rig.start_with("b", RECOVERY).await;
+    worker.write_handled(&[declare()]).await;
+    pass(300).await;
+    rig.open(2);
+    rig.open(3);
+    let handle = opened(&mut worker).await;
+    worker.write(&[restore(handle, "pid", "seen")]).await;
+    assert_ne!(restored(&mut worker).await, "null");
+    // The client leaves again.
+    let rooms = names(&["id", "new"]);
+    worker.write_handled(&[add(handle, "id", "pid", &rooms)]).await;
+    rig.close(3);
+    while !matches!(worker.entry().await, ServerEntry::Closed { .. }) {}
+    worker.write_handled(&[persist("id", "pid", &rooms)]).await;
+    late.write_handled(&[persist("id", "pid", &names(&["id"]))]).await;
+    rig.open(4);
+    let handle = opened(&mut worker).await;
+    worker.write(&[restore(handle, "pid", "seen")]).await;
+    assert_eq!(restored(&mut worker).await, r#"{"sid":"id","rooms":["id","new"],"data":{"name":"Ann"}}"#);
 }
 
 #[tokio::test(start_paused = true)]

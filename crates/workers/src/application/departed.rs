@@ -1,0 +1,39 @@
+//! Clients that leave: their sockets are kept for their return, unless they leave on purpose.
+
+use super::Applications;
+use crate::recovery::{Closed, Persisted};
+use std::time::Instant;
+use stentor_ports::{LinkMessage, LinkMessages, LinkSession, LinkSocket};
+
+/// Whether a client's packet leaves a namespace. It has no attachments.
+pub(super) fn is_disconnect(unit: &LinkMessages) -> bool {
+    matches!(unit.first(), Some(LinkMessage::Text(packet)) if packet.first() == Some(&b'1'))
+}
+
+impl Applications {
+    /// Keeps the sockets of a session that has ended for its client's return, until its worker reports them with PERSIST. `worker`: the link
+    /// of that worker, and the count of its frame with the session's last message.
+    pub(super) fn keep(
+        &mut self,
+        app: usize,
+        session: LinkSession,
+        worker: Option<(u32, u64)>,
+        sockets: Vec<LinkSocket>,
+        now: Instant,
+    ) {
+        let (Some(known), Some(ttl)) = (self.sessions.get(session), self.recoveries[app].ttl) else { return };
+        let link = worker.and_then(|(link, message)| Some((self.applications[app].link(link)?, message)));
+        for LinkSocket { namespace, id, rooms } in sockets {
+            if let Some((pid, data)) = known.kept(&namespace) {
+                let (key, socket) = ((namespace, pid), Persisted { id, rooms, data });
+                match link {
+                    None => self.recoveries[app].persist(key, socket, (now, ttl)),
+                    Some((link, message)) => {
+                        let closed = Closed::of(link, message, now);
+                        self.recoveries[app].unreported.add(closed, key, socket, now + ttl);
+                    }
+                }
+            }
+        }
+    }
+}
