@@ -165,8 +165,8 @@ pub(crate) const TARGET: &str = "target";
 /// A server that is already running.
 #[derive(Clone, Debug, Args)]
 pub struct Running {
-    /// The address, HOST:PORT, of a server that runs already. `run` measures only this one if no other is named.
-    #[arg(long = "target", id = "target", required = false, value_parser = address)]
+    /// The address of a server that runs already. `run` measures only this one if no other is named.
+    #[arg(long = "target", id = "target", value_name = "HOST:PORT", required = false, value_parser = address)]
     pub address: SocketAddr,
     /// Protocol of the clients.
     #[arg(long, value_enum, default_value = "websocket", requires = "target")]

@@ -91,7 +91,7 @@ pub(crate) struct Served {
 
 /// A running upstream. Dropping it ends it.
 pub(crate) struct Upstream {
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     serving: Arc<Serving>,
     thread: Option<JoinHandle<()>>,
 }
@@ -144,11 +144,6 @@ impl Upstream {
         let shared = Arc::clone(&serving);
         let thread = thread::spawn(move || shared.accept(&listener));
         Ok(Self { address, serving, thread: Some(thread) })
-    }
-
-    /// The upstream's address.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Sets the times of versions. Until then, there is only the initial document.

@@ -131,7 +131,7 @@ impl Case {
         if let LoadSpec::Fanout(FanoutPlan { rate_hz, warm_up, publisher, .. }) = &mut load {
             // Messages of the server's warm-up must not be measured.
             if self.course != Course::Counted {
-                let warms_up_s = contestant.known().warms_up().as_secs_f64();
+                let warms_up_s = contestant.known.warms_up().as_secs_f64();
                 *warm_up = (*warm_up).max((warms_up_s * *rate_hz).ceil() as u64);
             }
             *publisher = if application == Application::Feed { Publisher::Server } else { Publisher::Own };

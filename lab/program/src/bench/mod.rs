@@ -32,6 +32,7 @@ pub(crate) use disturbance::warnings;
 pub use metric::Metric;
 pub(crate) use metric::{grouped, separated};
 pub use progress::Bar;
+pub(crate) use report::lag_ms;
 pub use report::{CaseReport, Report, ServerReport, Verdict};
 pub use servers::{Application, Contestant};
 pub(crate) use stats::{Interval, Rule, detectable, is_beyond, median, unpaired_resolution};
@@ -258,7 +259,7 @@ fn fitting(
     }
     let mut fit = Vec::new();
     for contestant in contestants {
-        let why = if !case.admits(contestant.known()) {
+        let why = if !case.admits(&contestant.known) {
             "it doesn't speak a protocol of this case".to_owned()
         } else if contestant.holds() < case.held() {
             format!("a process of it holds {} connections", contestant.holds())
@@ -297,7 +298,7 @@ pub(crate) fn gather(cases: &[Case], options: &Options, progress: &mut dyn Write
             continue;
         }
         let found = Contestant::find(&name, &catalogue, options).and_then(|contestant| {
-            if let (Some(peer), None) = (&contestant.known().peer, &outside) {
+            if let (Some(peer), None) = (&contestant.known.peer, &outside) {
                 if !peer.is_installed() {
                     progress.say(&format!("installing {name}"));
                 }

@@ -136,13 +136,10 @@ impl ServerReport {
         let runs: Vec<_> = valid.filter_map(|trial| trial.curves.get(&curve)).collect();
         runs.get(runs.len() / 2).map(|points| points.as_slice())
     }
-
-    pub(crate) fn lag_ms(&self) -> f64 {
-        lag_ms(&self.trials)
-    }
 }
 
-fn lag_ms(runs: &[Trial]) -> f64 {
+/// The median of the generator's lags in these runs.
+pub(crate) fn lag_ms(runs: &[Trial]) -> f64 {
     let lags: Vec<f64> = runs.iter().filter_map(|trial| trial.context.get(LAG).copied()).collect();
     median(&lags).unwrap_or(0.0)
 }

@@ -100,12 +100,12 @@ impl Servers {
         setup: &Setup,
     ) -> Result<Self, Error> {
         let name = contestant.name().to_owned();
-        if let Some(running) = &contestant.known().running {
+        if let Some(running) = &contestant.known.running {
             let (first, addresses) = (running.pid.into_iter().collect(), vec![running.address]);
             return Ok(Self { name, own: Vec::new(), addresses, first, started: Vec::new() });
         }
         let shared = case.is_shared_out();
-        let nodes = contestant.known().nodes;
+        let nodes = contestant.known.nodes;
         let count = match shared && nodes == 1 {
             true => case.connections.div_ceil(contestant.holds()).max(1),
             false => nodes,
@@ -187,19 +187,19 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         pin_current(options.placing.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
     let upstream =
         (application == Application::Feed).then(|| source::start(case, &load, document)).transpose()?;
-    let extra = contestant.known().extra;
-    let nodes = contestant.known().nodes;
+    let extra = contestant.known.extra;
+    let nodes = contestant.known.nodes;
     let redis = (nodes > 1)
         .then(|| engine::start(options.placing.generator_core, &std::env::temp_dir()))
         .transpose()?;
-    let of_stentor = redis.as_ref().filter(|_| contestant.known().is_stentor());
+    let of_stentor = redis.as_ref().filter(|_| contestant.known.is_stentor());
     let values = context! {
-        upstream => upstream.as_ref().map(|upstream| upstream.address().to_string()),
+        upstream => upstream.as_ref().map(|upstream| upstream.address.to_string()),
         polling => source::polling(&load),
         has_rooms => application == Application::Rooms,
         redis => of_stentor.map(|redis| redis.address().to_string()),
     };
-    let mut setup = Setup::new(contestant.known(), values)?;
+    let mut setup = Setup::new(&contestant.known, values)?;
     if let (Some(redis), None) = (&redis, of_stentor) {
         setup.args.extend(["--redis".to_owned(), redis.address().port().to_string()]);
     }

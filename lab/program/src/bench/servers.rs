@@ -45,7 +45,7 @@ impl Application {
 /// A server that takes part.
 #[derive(Clone, Debug)]
 pub struct Contestant {
-    known: Known,
+    pub(crate) known: Known,
     program: PathBuf,
     core: usize,
     generator_core: usize,
@@ -78,10 +78,6 @@ impl Contestant {
     /// The server's name.
     pub fn name(&self) -> &str {
         &self.known.name
-    }
-
-    pub(crate) fn known(&self) -> &Known {
-        &self.known
     }
 
     /// The first of these protocols that the server speaks.

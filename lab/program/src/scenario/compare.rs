@@ -10,7 +10,7 @@ use minijinja::context;
 
 use super::record::Record;
 use crate::Error;
-use crate::bench::{Metric, ServerReport, is_beyond, median, unpaired_resolution};
+use crate::bench::{Metric, ServerReport, is_beyond, lag_ms, median, unpaired_resolution};
 use crate::catalogue::is_known;
 use crate::table::Table;
 use crate::templates::render;
@@ -68,8 +68,8 @@ pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Err
     let machines = old.machine.differences(&new.machine).into_iter();
     let mut warnings: Vec<String> = machines.map(|line| format!("the machines differ: {line}")).collect();
     for (what, one, other) in [
-        ("congestion control", &old.report.congestion, &new.report.congestion),
-        ("effort", &old.effort_name(), &new.effort_name()),
+        ("congestion control", old.report.congestion.as_str(), new.report.congestion.as_str()),
+        ("effort", old.effort.name(), new.effort.name()),
     ] {
         if one != other {
             warnings.push(format!("the {what} differs: {one} / {other}"));
@@ -150,7 +150,7 @@ fn change(old: &ServerReport, new: &ServerReport, metric: Metric, drift: f64) ->
     let Some(resolution) = unpaired_resolution(&before, &after) else { return Change::TooFew };
     let mut least = resolution.max(drift).max(1.0 / drift);
     if metric.has_lag() {
-        least = least.max(1.0 + old.lag_ms().max(new.lag_ms()) / was.min(is));
+        least = least.max(1.0 + lag_ms(&old.trials).max(lag_ms(&new.trials)) / was.min(is));
     }
     if is_beyond(is / was, least) { direction(metric, is > was) } else { Change::NotShown(least) }
 }

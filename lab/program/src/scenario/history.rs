@@ -19,7 +19,7 @@ use crate::plot::{Line, Plot, Scale};
 use crate::table::Table;
 use crate::templates::render;
 
-#[derive(Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Question {
     /// The server, by its name in results.
     #[arg(default_value = "stentor")]
@@ -37,8 +37,7 @@ pub(crate) struct Question {
 
 #[derive(Clone, Debug)]
 pub(crate) struct History {
-    server: String,
-    against: Option<String>,
+    question: Question,
     /// The series by scenario, case and figure.
     series: BTreeMap<(String, String, Metric), Series>,
     pub unread: Vec<String>,
@@ -62,18 +61,13 @@ impl History {
     pub(crate) fn read(folder: &Path, question: &Question) -> Result<Self, Error> {
         let (kept, unread) =
             Record::read_folder(folder).map_err(|error| Error::Usage(format!("{error} (--results)")))?;
-        let (server, against) = (question.server.clone(), question.against.clone());
-        let mut history = Self { server, against, series: BTreeMap::new(), unread };
+        let mut history = Self { question: question.clone(), series: BTreeMap::new(), unread };
         for (file, kept) in &kept {
-            if question.scenario.as_ref().is_some_and(|wanted| *wanted != kept.scenario.name) {
-                continue;
-            }
-            for case in &kept.report.cases {
-                history.take(file, kept, case, question);
-            }
+            let is_wanted = question.scenario.as_ref().is_none_or(|wanted| *wanted == kept.scenario.name);
+            kept.report.cases.iter().filter(|_| is_wanted).for_each(|case| history.take(file, kept, case));
         }
         if history.series.is_empty() {
-            return Err(Error::Usage(history.nothing(folder, &kept, question)));
+            return Err(Error::Usage(history.nothing(folder, &kept)));
         }
         if let Some(other) = &question.against
             && !kept.iter().any(|(_, kept)| kept.report.cases.iter().any(|case| case.runs(other).is_some()))
@@ -84,7 +78,8 @@ impl History {
     }
 
     /// An explanation if no result matches: the results that the folder has instead.
-    fn nothing(&self, folder: &Path, kept: &[(String, Record)], question: &Question) -> String {
+    fn nothing(&self, folder: &Path, kept: &[(String, Record)]) -> String {
+        let question = &self.question;
         let what = question.metric.map(|metric| format!(" with {}", metric.name())).unwrap_or_default();
         let of = question.scenario.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
         let servers = BTreeSet::from_iter(kept.iter().flat_map(|(_, kept)| kept.server_names()));
@@ -101,7 +96,8 @@ impl History {
         told
     }
 
-    fn take(&mut self, file: &str, kept: &Record, case: &CaseReport, question: &Question) {
+    fn take(&mut self, file: &str, kept: &Record, case: &CaseReport) {
+        let question = &self.question;
         let Some(runs) = case.runs(&question.server) else { return };
         let metric = match question.metric {
             Some(metric) => case.metrics.iter().find(|known| **known == metric).copied(),
@@ -121,7 +117,7 @@ impl History {
             kept.version(&question.server).unwrap_or_default(),
             self.format(metric, figure),
             format!("{}/{}", valid.len(), runs.trials.len()),
-            kept.effort_name(),
+            kept.effort.name().to_owned(),
             format!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel),
             file.to_owned(),
         ];
@@ -132,7 +128,7 @@ impl History {
     }
 
     fn format(&self, metric: Metric, figure: Option<f64>) -> String {
-        match (figure, &self.against) {
+        match (figure, &self.question.against) {
             (None, _) => "–".to_owned(),
             (Some(ratio), Some(_)) => format!("{ratio:.2}"),
             (Some(figure), None) => metric.format(figure),
@@ -140,7 +136,7 @@ impl History {
     }
 
     fn heading(&self, metric: Metric) -> String {
-        match &self.against {
+        match &self.question.against {
             Some(against) => format!("{} / {against}", metric.label()),
             None => metric.label().to_owned(),
         }
@@ -162,13 +158,13 @@ impl History {
             let begun = series.points.iter().map(|point| point.row[0].get(..10).unwrap_or_default());
             let across = ("result".to_owned(), Scale::Named(begun.map(str::to_owned).collect()));
             let up = (self.heading(*metric), Scale::Linear);
-            let line = Line { name: self.server.clone(), number: 0, points };
+            let line = Line { name: self.question.server.clone(), number: 0, points };
             let plot = Plot::new(self.heading(*metric), across, up, vec![line]);
             let heading = format!("{scenario}: {}", series.title);
             context! { heading, plots => drawn(&[plot]), table => self.table(*metric, series) }
         };
         let sections: Vec<Value> = self.series.iter().map(section).collect();
-        let title = format!("{} over its versions", self.server);
+        let title = format!("{} over its versions", self.question.server);
         render("sections.html", &context! { title, sections })
     }
 }

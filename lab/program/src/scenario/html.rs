@@ -54,7 +54,7 @@ fn values(record: &Record) -> Value {
         scenario, machine, published, cases,
         title => scenario.question,
         schema => record.schema,
-        effort => record.effort_name(),
+        effort => record.effort.name(),
         began => record.began.replace('T', " ").replace('Z', " UTC"),
         took => format!("{:.0}", record.took_s),
         machine_line => machine.line(),

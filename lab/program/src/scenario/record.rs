@@ -117,10 +117,6 @@ impl Record {
         self.report.cases.iter().map(|case| case.name.clone()).collect()
     }
 
-    pub(super) fn effort_name(&self) -> String {
-        self.effort.name().to_owned()
-    }
-
     pub(super) fn server(&self, name: &str) -> Option<&Server> {
         self.servers.iter().find(|server| server.name == name)
     }

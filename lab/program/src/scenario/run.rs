@@ -33,7 +33,7 @@ pub fn run(
     let gathered = gather(&cases, &options, progress)?;
     options.placing.enter(&gathered.1, options.target.is_some(), progress)?;
     let describe = |contestant: &Contestant| {
-        let known = contestant.known();
+        let known = &contestant.known;
         let peer = known.peer.as_ref();
         let program = options.placing.stentor.as_deref().filter(|_| known.is_stentor());
         Server {
@@ -111,7 +111,7 @@ fn check_resumable(was: &Record, now: &Record, cases: &[String]) -> Result<(), S
         }
     };
     check("scenario", was.scenario.name.clone(), now.scenario.name.clone());
-    check("effort", was.effort_name(), now.effort_name());
+    check("effort", was.effort.name().to_owned(), now.effort.name().to_owned());
     check("congestion control", was.report.congestion.clone(), now.report.congestion.clone());
     check("servers", names(was), names(now));
     for name in now.server_names() {

@@ -4,7 +4,7 @@ use crate::payload::is_padding;
 
 fn start(content: Content, skips: bool, hesitates_ms: u64) -> (Upstream, TcpStream) {
     let upstream = Upstream::start(content, skips, Duration::from_millis(hesitates_ms)).unwrap();
-    let stream = TcpStream::connect(upstream.address()).unwrap();
+    let stream = TcpStream::connect(upstream.address).unwrap();
     (upstream, stream)
 }
 
@@ -51,7 +51,7 @@ fn answers_each_version_once_and_not_before_its_time() {
 fn a_version_counts_once_for_all_who_wait_for_it() {
     let hesitates = Duration::from_millis(500);
     let upstream = Upstream::start(Content::text(1000), false, hesitates).unwrap();
-    let address = upstream.address();
+    let address = upstream.address;
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(move || ask(&mut TcpStream::connect(address).unwrap()));
@@ -68,7 +68,7 @@ fn a_document_is_served_before_its_first_change() {
     let upstream = Upstream::start(Content::document(shape), false, hesitates).unwrap();
     let mut expected = Document::new(shape);
     let begun = Instant::now();
-    let mut stream = TcpStream::connect(upstream.address()).unwrap();
+    let mut stream = TcpStream::connect(upstream.address).unwrap();
     assert_eq!(ask(&mut stream), expected.text());
     assert!(begun.elapsed() >= hesitates);
     upstream.pacer().set_rate_hz(100.0, Duration::ZERO);
@@ -105,7 +105,7 @@ fn closes_the_connection_after_an_invalid_request() {
         b"GET\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET",
     ] {
-        let mut stream = TcpStream::connect(upstream.address()).unwrap();
+        let mut stream = TcpStream::connect(upstream.address).unwrap();
         stream.write_all(request).unwrap();
         let mut rest = Vec::new();
         // The connection ends or is reset, without an answer.

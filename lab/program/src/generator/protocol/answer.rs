@@ -38,7 +38,7 @@ pub(super) struct Answer {
     status: u16,
     /// The decoder while a body arrives.
     decoder: Option<BodyDecoder>,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 /// Requests on a side connection, one at a time.
@@ -108,16 +108,6 @@ impl Answer {
             return Ok(());
         }
         Err(Fault::refused(self.status, &self.body))
-    }
-
-    /// Returns the body of a complete answer.
-    pub(super) fn take_body(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.body)
-    }
-
-    /// Takes a body back, to reuse its memory for the next answer.
-    pub(super) fn give_back(&mut self, body: Vec<u8>) {
-        self.body = body;
     }
 }
 

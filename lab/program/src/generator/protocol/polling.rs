@@ -177,9 +177,10 @@ impl ProtocolClient for PollingClient {
         if self.stage == Stage::Entering {
             self.stage = Stage::Polling;
         } else {
-            let body = self.main.take_body();
+            let body = std::mem::take(&mut self.main.body);
             let dealt = self.packets(dialect, &body, out);
-            self.main.give_back(body);
+            // The next answer reuses its memory.
+            self.main.body = body;
             dealt?;
         }
         if self.stage == Stage::Asked && self.queue.is_empty() {
@@ -207,7 +208,7 @@ impl ProtocolClient for PollingClient {
     }
 
     fn heartbeat_interval(&self) -> Option<Duration> {
-        self.session.heartbeat_interval()
+        self.session.heartbeat_interval
     }
 
     fn heartbeat(&mut self, dialect: &Dialect, out: &mut Out) {

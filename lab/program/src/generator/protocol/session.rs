@@ -23,12 +23,12 @@ const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 pub(super) struct Session {
     protocol: Protocol,
     /// Interval of the client's heartbeats. `None` if it sends none.
-    heartbeat_interval: Option<Duration>,
+    pub(super) heartbeat_interval: Option<Duration>,
     /// `true` once a message has opened the session. Used by Socket.IO 0.6, whose first message has no other mark, and
     /// by NATS.
-    is_open: bool,
+    pub(super) is_open: bool,
     /// The client's id for Bayeux.
-    client_id: String,
+    pub(super) client_id: String,
 }
 
 impl Session {
@@ -54,21 +54,6 @@ impl Session {
             Protocol::Mqtt => Some(mqtt::GREETING),
             _ => None,
         }
-    }
-
-    /// Returns `true` if the load has begun. Only for Socket.IO 0.6 and NATS.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open
-    }
-
-    /// The client's id at a Bayeux server.
-    pub(super) fn client_id(&self) -> &str {
-        &self.client_id
-    }
-
-    /// Interval of [`Self::heartbeat`], once the session is open.
-    pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
-        self.heartbeat_interval
     }
 
     /// The client's heartbeat.

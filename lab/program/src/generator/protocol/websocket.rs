@@ -95,7 +95,7 @@ impl Cutter {
             }
             Self::Packets(packets) => packets.take(bytes, |bytes, ends| receiver.take(bytes, ends)),
             Self::Counted(gathered) => match gathered.take(bytes, ends)? {
-                Some(frame) => socketio06::messages(&frame, |message| match receiver.session.is_open() {
+                Some(frame) => socketio06::messages(&frame, |message| match receiver.session.is_open {
                     true if !message.starts_with('~') => receiver.take(message.as_bytes(), true),
                     _ => receiver.react(message.as_bytes()),
                 }),
@@ -143,7 +143,7 @@ impl WebSocketClient {
         };
         if answer.feed(data)? {
             answer.check()?;
-            let (key, body) = (*key, answer.take_body());
+            let (key, body) = (*key, std::mem::take(&mut answer.body));
             let path = format!("{}websocket/{}", dialect.path, socketio09::session_id(&body)?);
             self.upgrade(dialect, key, &path, &mut out.main);
         }
@@ -214,7 +214,7 @@ impl ProtocolClient for WebSocketClient {
         out.scratch.clear();
         match dialect.protocol {
             Protocol::Bayeux => {
-                bayeux::write_publication(&mut out.scratch, self.session.client_id(), payload);
+                bayeux::write_publication(&mut out.scratch, &self.session.client_id, payload);
             }
             Protocol::Nats => nats::write_publication(&mut out.scratch, payload),
             Protocol::Mqtt => mqtt::write_publication(&mut out.scratch, payload),
@@ -225,7 +225,7 @@ impl ProtocolClient for WebSocketClient {
     }
 
     fn heartbeat_interval(&self) -> Option<Duration> {
-        self.session.heartbeat_interval()
+        self.session.heartbeat_interval
     }
 
     fn heartbeat(&mut self, dialect: &Dialect, out: &mut Out) {
