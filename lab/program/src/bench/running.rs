@@ -4,6 +4,7 @@
 //! Misbehaving clients run in generators of their own. A proxy starts in the same way.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread;
@@ -51,21 +52,15 @@ pub(super) struct Ran {
     pub(super) connected: ProcessMemory,
     /// Memory of the kernel's sockets before any connection.
     pub(super) sockets_before_bytes: u64,
-    /// Growth of the kernel's memory with the connections, in bytes.
-    pub(super) kernel_grown_bytes: u64,
+    /// Figures that are known from the run alone.
+    pub(super) figures: BTreeMap<Metric, f64>,
     pub(super) samples: Vec<Sample>,
     pub(super) peak_resident_bytes: u64,
     pub(super) processes: usize,
     /// Names of the processes that the servers started.
     pub(super) started: Vec<String>,
-    /// Bytes through the Redis between the nodes, per publication and node.
-    pub(super) engine_bytes: Option<f64>,
     /// For an overload: versions per second at the capacity, and the phases.
     pub(super) overload: Option<(f64, Vec<Phase>)>,
-    /// Requests that the API behind a feed received, if there is one.
-    pub(super) upstream_requests: Option<u64>,
-    /// For several nodes: upstream requests as a multiple of those that one node sends for as many versions.
-    pub(super) upstream_ratio: Option<f64>,
     /// System calls under the load, if they were counted.
     pub(super) calls: Option<Calls>,
     /// The share (0 to 1) of the requested CPU time that a hypervisor took during the load.
@@ -328,7 +323,11 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         }
         _ => None,
     };
-    let engine_bytes = publications.map(|publications| through_engine / (publications * nodes as u64) as f64);
+    let mut figures = BTreeMap::new();
+    figures
+        .extend(publications.map(|publications| {
+            (Metric::EngineBytes, through_engine / (publications * nodes as u64) as f64)
+        }));
     let frequency_mhz = frequency_mhz(options.placing.server_core);
     let calls = counter.and_then(|counter| counter.stop().ok());
     drop(workers);
@@ -339,14 +338,17 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     drop(proxy);
     let processes = servers.first.len();
     let started = if nodes > 1 { vec!["other nodes".to_owned()] } else { servers.names_of_started() };
-    let (mut upstream_requests, mut upstream_ratio) = (None, None);
     // The API is read before the servers end. If one node ends, another node takes over its fetches.
     if let Some(upstream) = upstream {
         let served = upstream.stop();
         outcome.lag.merge(&served.lag);
-        upstream_requests = Some(served.requests);
-        upstream_ratio = (nodes > 1).then(|| served.requests as f64 / (served.versions + 1) as f64);
+        figures.insert(Metric::UpstreamRequests, served.requests as f64);
+        // One node requests each version, and the next one.
+        let ratio = served.requests as f64 / (served.versions + 1) as f64;
+        figures.extend((nodes > 1).then_some((Metric::UpstreamRatio, ratio)));
     }
+    let grown = kernel_grown_to.saturating_sub(kernel_grown_from) as f64;
+    figures.insert(Metric::KernelPerConnection, grown / outcome.connections.max(1) as f64);
     servers.stop()?;
     Ok(Ran {
         load,
@@ -355,18 +357,15 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         before,
         connected,
         sockets_before_bytes,
-        kernel_grown_bytes: kernel_grown_to.saturating_sub(kernel_grown_from),
+        figures,
         samples,
         peak_resident_bytes,
         processes,
         started,
-        engine_bytes,
         overload: conductor.map(|conductor| {
             let conductor = conductor.borrow();
             (conductor.capacity_hz, conductor.phases.clone())
         }),
-        upstream_requests,
-        upstream_ratio,
         calls,
         steal_share,
         others_share,

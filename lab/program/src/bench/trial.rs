@@ -249,11 +249,10 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         (
             Metric::CpuPerPublication,
             per_message.and_then(|(all, started)| {
-                let entry = started.filter(|_| ran.engine_bytes.is_some())?;
+                let entry = started.filter(|_| ran.figures.contains_key(&Metric::EngineBytes))?;
                 Some(micros(entry.max(all.saturating_sub(entry))) * connections)
             }),
         ),
-        (Metric::EngineBytes, ran.engine_bytes),
         (Metric::CpuPerConnection, outcome.server_cpu_per_connection().map(micros)),
         (Metric::LatencyP50, timed.then(|| percentile(50.0))),
         (Metric::LatencyP99, timed.then(|| percentile(99.0))),
@@ -261,13 +260,11 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         (Metric::Undelivered, (outcome.audit.expected > 0).then_some(undelivered * 100.0)),
         (Metric::IdleCpu, resting.map(|span| span.server_share() / connections * 1e6)),
         (Metric::BytesPerMessage, (received > 0.0 && outcome.messages > 0).then_some(received)),
-        (Metric::UpstreamRequests, ran.upstream_requests.map(|requests| requests as f64)),
-        (Metric::UpstreamRatio, ran.upstream_ratio),
-        (Metric::KernelPerConnection, Some(ran.kernel_grown_bytes as f64 / connections)),
         (Metric::MemoryGrowth, is_known.then(|| growth_percent_per_10_s(&ran.samples))),
         (Metric::PeakMemory, is_known.then_some((ran.peak_resident_bytes + shared) as f64)),
         (Metric::BytesPerConnection, grown.map(|bytes| bytes / connections)),
     ];
+    figures.extend(&ran.figures);
     figures.extend(found.into_iter().filter_map(|(metric, value)| Some((metric, value?))));
     let beside = [
         ("server share", timed.then(|| outcome.load.server_share())),
