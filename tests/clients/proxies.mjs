@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,7 +13,14 @@ export const deploy = path.join(root, 'docs/deploy');
 
 // Debian puts them where only root's PATH leads.
 const program = (name) => [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/local/sbin'].map((folder) => path.join(folder, name)).find(existsSync);
-const programs = Object.fromEntries(['nginx', 'haproxy', 'apache2', 'caddy', 'lighttpd', 'varnishd'].map((name) => [name, program(name)]));
+/** What scripts/setup-tests has installed or built in a folder of `tests/clients`. */
+const built = (name) => [path.join(root, 'tests/clients', name)].find(existsSync);
+const programs = {
+  ...Object.fromEntries(['nginx', 'haproxy', 'apache2', 'caddy', 'lighttpd', 'varnishd'].map((name) => [name, program(name)])),
+  envoy: built('.venv-envoy/bin/envoy'),
+  nextjs: built('next/node_modules/next/dist/bin/next'),
+  springGateway: program('java') && built('spring-gateway/target/lib'),
+};
 
 /** Why a proxy's tests can't run, or false. */
 export const missing = (name) => name in programs && !programs[name] && `${name} isn't installed`;
@@ -74,9 +81,9 @@ function certificates(folder) {
 }
 
 /** Runs a proxy until the tests end, once its ports accept connections. */
-async function start(t, name, args, folder, ports) {
+async function start(t, name, args, folder, ports, command = programs[name]) {
   const env = { ...process.env, HOME: folder, XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder };
-  const child = spawn(programs[name], args, { stdio: ['ignore', 'pipe', 'pipe'], env });
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], env });
   let said = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (said += chunk));
   let ended = false;
@@ -146,13 +153,13 @@ export async function haproxy(t, server, { changes = [] } = {}) {
   return { ...await start(t, 'haproxy', ['-db', '-f', path.join(folder, 'haproxy.cfg')], folder, ports), certificate: files.certificate };
 }
 
-/** Starts a proxy with a file of docs/deploy, without TLS. `changes` gives the changes for the test, and `command` the proxy's arguments for the changed file. */
-async function plain(t, name, file, { changes, command }) {
+/** Starts a proxy with a file of docs/deploy, without TLS. `changes` gives the changes for the test, and `args` the proxy's arguments for the changed file. */
+async function plain(t, name, file, { changes, args, command }) {
   const folder = mkdtempSync(path.join(tmpdir(), `stentor-${name}-`));
   const [port] = await freePorts(1);
   const own = path.join(folder, file);
   writeFileSync(own, changed(readFileSync(path.join(deploy, file), 'utf8'), changes({ port })));
-  return start(t, name, command({ port, folder, own }), folder, [port]);
+  return start(t, name, args({ port, folder, own }), folder, [port], command);
 }
 
 /** Apache in front of a server. */
@@ -160,7 +167,7 @@ export function apache2(t, server, { changes = [] } = {}) {
   const modules = ['mpm_event', 'authz_core', 'proxy', 'proxy_http', 'headers', 'env', 'setenvif'];
   return plain(t, 'apache2', 'apache.conf', {
     changes: ({ port }) => [['*:80', `127.0.0.1:${port}`], ['127.0.0.1:8000', server.http.replace('http://', '')], ...changes],
-    command: ({ port, folder, own }) => {
+    args: ({ port, folder, own }) => {
       const main = path.join(folder, 'apache2.conf');
       writeFileSync(main, `
         ServerName localhost
@@ -181,7 +188,7 @@ export function apache2(t, server, { changes = [] } = {}) {
 export function caddy(t, server, { changes = [] } = {}) {
   return plain(t, 'caddy', 'Caddyfile', {
     changes: ({ port }) => [['example.com {', `{\n\tadmin off\n\tgrace_period 100ms\n}\nhttp://127.0.0.1:${port} {`], ['127.0.0.1:8000', server.http.replace('http://', '')], ...changes],
-    command: ({ own }) => ['run', '--adapter', 'caddyfile', '--config', own],
+    args: ({ own }) => ['run', '--adapter', 'caddyfile', '--config', own],
   });
 }
 
@@ -193,7 +200,7 @@ export function lighttpd(t, server, { changes = [] } = {}) {
       ['"port" => 8000', `"port" => ${new URL(server.http).port}`],
       ...changes,
     ],
-    command: ({ own }) => ['-D', '-f', own],
+    args: ({ own }) => ['-D', '-f', own],
   });
 }
 
@@ -201,25 +208,59 @@ export function lighttpd(t, server, { changes = [] } = {}) {
 export function varnishd(t, server, { changes = [] } = {}) {
   return plain(t, 'varnishd', 'varnish.vcl', {
     changes: () => [['"8000"', `"${new URL(server.http).port}"`], ...changes],
-    command: ({ port, folder, own }) => ['-F', '-j', 'none', '-n', path.join(folder, 'varnish'), '-s', 'malloc,10m', '-p', 'pipe_timeout=75', '-a', `127.0.0.1:${port}`, '-f', own],
+    args: ({ port, folder, own }) => ['-F', '-j', 'none', '-n', path.join(folder, 'varnish'), '-s', 'malloc,10m', '-p', 'pipe_timeout=75', '-a', `127.0.0.1:${port}`, '-f', own],
+  });
+}
+
+/** Envoy in front of a server. */
+export function envoy(t, server, { changes = [] } = {}) {
+  return plain(t, 'envoy', 'envoy.yaml', {
+    changes: ({ port }) => [['address: 0.0.0.0, port_value: 80 ', `address: 127.0.0.1, port_value: ${port} `], ['port_value: 8000', `port_value: ${new URL(server.http).port}`], ...changes],
+    args: ({ own }) => ['--config-path', own, '--concurrency', '2', '--disable-hot-restart', '--log-level', 'warn'],
+  });
+}
+
+/** Spring Cloud Gateway in front of a server. */
+export function springGateway(t, server, { changes = [] } = {}) {
+  return plain(t, 'springGateway', 'spring-cloud-gateway.yml', {
+    changes: () => [['http://127.0.0.1:8000', server.http], ...changes],
+    command: program('java'),
+    args: ({ port, own }) => [
+      '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-cp', `${programs.springGateway}/*:${path.join(programs.springGateway, '../classes')}`, 'Gateway',
+      `--spring.config.location=${own}`, '--server.address=127.0.0.1', '--server.shutdown=immediate', `--server.port=${port}`, '--logging.level.root=warn',
+    ],
+  });
+}
+
+/** Next.js in front of a server. */
+export function nextjs(t, server, { changes = [] } = {}) {
+  const app = path.join(root, 'tests/clients/next');
+  return plain(t, 'nextjs', 'next.config.js', {
+    changes: () => [['http://127.0.0.1:8000', server.http], ...changes],
+    command: process.execPath,
+    args: ({ folder, port }) => {
+      cpSync(path.join(app, 'pages'), path.join(folder, 'pages'), { recursive: true });
+      symlinkSync(path.join(app, 'node_modules'), path.join(folder, 'node_modules'));
+      return [programs.nextjs, 'dev', folder, '--hostname', '127.0.0.1', '--port', `${port}`];
+    },
   });
 }
 
 /** A changed file of docs/deploy in a folder of its own, for a server of this process: { folder, own, port }. */
-async function copied(t, server, file) {
+async function copied(t, server, file, changes) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-dev-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const [port] = await freePorts(1);
   const own = path.join(folder, file);
-  writeFileSync(own, changed(readFileSync(path.join(deploy, file), 'utf8'), [['127.0.0.1:8000', server.http.replace('http://', '')]]));
+  writeFileSync(own, changed(readFileSync(path.join(deploy, file), 'utf8'), [['127.0.0.1:8000', server.http.replace('http://', '')], ...changes]));
   return { folder, own, port };
 }
 
 const addresses = (port) => ({ http: `http://127.0.0.1:${port}`, ws: `ws://127.0.0.1:${port}` });
 
 /** Vite in front of a server. */
-export async function vite(t, server) {
-  const { folder, own, port } = await copied(t, server, 'vite.config.js');
+export async function vite(t, server, { changes = [] } = {}) {
+  const { folder, own, port } = await copied(t, server, 'vite.config.js', changes);
   const { createServer } = await import('./dev-servers/index.mjs');
   const running = await createServer({ configFile: own, root: folder, cacheDir: folder, logLevel: 'silent', server: { host: '127.0.0.1', port, strictPort: true } });
   await running.listen();
@@ -228,8 +269,8 @@ export async function vite(t, server) {
 }
 
 /** webpack-dev-server in front of a server. */
-export async function webpack(t, server) {
-  const { folder, own, port } = await copied(t, server, 'webpack.config.cjs');
+export async function webpack(t, server, { changes = [] } = {}) {
+  const { folder, own, port } = await copied(t, server, 'webpack.config.cjs', changes);
   const [{ webpack: compiler, WebpackDevServer }, { default: { devServer } }] = await Promise.all([import('./dev-servers/index.mjs'), import(own)]);
   writeFileSync(path.join(folder, 'index.js'), '');
   const compiled = compiler({ mode: 'development', context: folder, entry: './index.js', output: { path: folder }, infrastructureLogging: { level: 'none' }, stats: 'none' });

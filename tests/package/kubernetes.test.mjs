@@ -21,6 +21,7 @@ const skip = !existsSync(programs) && 'run scripts/setup-tests';
 const files = readdirSync(manifests).filter((name) => name.endsWith('.yaml')).map((name) => path.join(manifests, name));
 const workers = path.join(manifests, 'workers/chat.yaml');
 const cluster = path.join(manifests, 'cluster/stentor.yaml');
+const ingress = path.join(manifests, 'ingress-nginx/ingress.yaml');
 const operator = path.join(manifests, 'prometheus-operator/servicemonitor.yaml');
 
 const validate = (version, ...files) => spawnSync(path.join(programs, 'kubernetes-validate'), ['--strict', '--quiet', '-k', version, ...files], { encoding: 'utf8' });
@@ -46,7 +47,7 @@ const mebibytes = (text) => Number.parseInt(text, 10) * (/Gi(B?)$/.test(text) ? 
 
 test('the manifests fit the schemas of Kubernetes 1.30 and 1.37, and a typing error does not', { skip }, (t) => {
   for (const version of ['1.30', '1.37']) {
-    const { status, stdout, stderr } = validate(version, ...files, workers, cluster);
+    const { status, stdout, stderr } = validate(version, ...files, workers, cluster, ingress);
     assert.equal(status, 0, stdout + stderr);
   }
   const folder = temporary(t);
@@ -69,6 +70,9 @@ test('the manifests name each other correctly', { skip }, () => {
   assert.deepEqual(one('Service').spec.ports.map(({ targetPort }) => targetPort), ['clients'], 'clients do not reach the admin port');
   assert.ok(one('ConfigMap', pod.volumes[0].configMap.name).data['stentor.toml']);
   assert.equal(container.args[2], `${container.volumeMounts[0].mountPath}/stentor.toml`);
+
+  const { service } = objects(ingress)[0].spec.rules[0].http.paths[0].backend;
+  assert.ok(one('Service', service.name).spec.ports.some(({ name }) => name === service.port.name));
 
   const [monitor] = objects(operator);
   const admin = one('Service', 'stentor-admin');

@@ -1,14 +1,19 @@
-// Behind Apache, Caddy, lighttpd, Varnish, Vite and webpack-dev-server, with the files of docs/deploy: each client by its best transport, and streams at once. Behind these, nginx
-// and HAProxy: the client's own address and host, prefixes, and users that the proxy names. proxies.test.mjs has nginx's and HAProxy's transports.
+// Behind each proxy of docs/deploy, with its file: each client by its best transport, streams at once, the client's own address and host, prefixes, and users that
+// the proxy names. proxies.test.mjs has nginx's and HAProxy's transports.
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
 import test, { after, describe } from 'node:test';
+import { EventSource } from 'eventsource';
+import { io } from 'socket.io-client';
 import WebSocket from 'ws';
-import { event, logged, request, root, serve, upstream } from '../harness.mjs';
-import { apache2, caddy, haproxy, lighttpd, missing, nginx, varnishd, vite, webpack } from '../proxies.mjs';
+import { connect } from '../../../clients/js/src/index.js';
+import { issuer, now, token } from '../admin.mjs';
+import { event, logged, request, root, serve, upstream, within } from '../harness.mjs';
+import { apache2, caddy, envoy, haproxy, lighttpd, missing, nextjs, nginx, springGateway, varnishd, vite, webpack } from '../proxies.mjs';
 import { config, everything, exercise } from '../transports.mjs';
 
 const api = await upstream({ after });
@@ -17,7 +22,7 @@ const server = await serve({ after }, { config: `${config(api.url)}\n[server]\na
 const POLLING = '/socket.io/?EIO=4&transport=polling';
 
 describe('each transport delivers, as docs/deploy has it', { concurrency: 2 }, () => {
-  for (const proxy of [apache2, caddy, lighttpd, varnishd, vite, webpack]) {
+  for (const proxy of [apache2, caddy, envoy, lighttpd, nextjs, springGateway, varnishd, vite, webpack]) {
     test(proxy.name, { skip: missing(proxy.name) }, async (t) => {
       const at = await proxy(t, server);
       await exercise(t, { server, api, at, room: proxy.name, way: everything });
@@ -25,19 +30,49 @@ describe('each transport delivers, as docs/deploy has it', { concurrency: 2 }, (
   }
 });
 
+const FORGED = { 'X-Forwarded-For': '203.0.113.9', 'X-Forwarded-Host': 'evil.test', 'X-Forwarded-Proto': 'https', Forwarded: 'for=203.0.113.9;host=evil.test' };
+
 describe("the proxy states the client's address and host, whatever the client's headers say", () => {
-  for (const [n, proxy] of [apache2, caddy, haproxy, lighttpd, nginx, varnishd].entries()) {
+  for (const [n, proxy] of [apache2, caddy, envoy, haproxy, lighttpd, nginx, varnishd].entries()) {
     test(proxy.name, { skip: missing(proxy.name) }, async (t) => {
       const at = await proxy(t, server);
       const localAddress = `127.0.1.${n + 1}`;
-      const forged = { 'X-Forwarded-For': '203.0.113.9', 'X-Forwarded-Host': 'evil.test', 'X-Forwarded-Proto': 'https', Forwarded: 'for=203.0.113.9;host=evil.test' };
-      const ask = async (origin) => (await request(at.http + POLLING, { localAddress, headers: { ...forged, Origin: origin } })).status;
+      const ask = async (origin) => (await request(at.http + POLLING, { localAddress, headers: { ...FORGED, Origin: origin } })).status;
       assert.equal(await ask(at.http), 200);
       assert.equal(await ask('http://evil.test'), 403);
       const { status } = await logged(server, (line) => line.address === localAddress, 'the request');
       assert.equal(status, 200);
     });
   }
+});
+
+test("Spring Cloud Gateway removes a client's headers, so that its own address counts, and passes frames of a megabyte on", { skip: missing('springGateway') }, async (t) => {
+  const own = await serve(t, { config: `[server]\naccess_log = true\n[[sockjs]]\nprefix = "/echo"\napp = "echo"\n${TRUSTED}` });
+  const at = await springGateway(t, own);
+  const ask = async (origin) => (await request(at.http + POLLING, { headers: { ...FORGED, Origin: origin } })).status;
+  assert.deepEqual([await ask(at.http), await ask('http://evil.test')], [200, 403]);
+  const { address } = await logged(own, (line) => line.path === '/socket.io/', 'the request');
+  assert.equal(address, '127.0.0.1');
+  const large = 'x'.repeat(900_000);
+  const echo = new WebSocket(`${at.ws}/echo/websocket`);
+  t.after(() => echo.terminate());
+  echo.on('open', () => echo.send(large));
+  const [text] = await event(echo, 'message', undefined, 'close');
+  assert.ok(text.toString() === large);
+});
+
+test("Next.js passes a client's X-Forwarded-For on, so Stentor must not trust it", { skip: missing('nextjs') }, async (t) => {
+  const at = await nextjs(t, server);
+  await request(at.http + POLLING, { localAddress: '127.0.2.1', headers: { 'X-Forwarded-For': '203.0.113.77' } });
+  await logged(server, (line) => line.address === '203.0.113.77', 'the address that the client states');
+});
+
+test('Next.js: pages connect if their origin is listed', { skip: missing('nextjs') }, async (t) => {
+  const page = 'https://www.example.com';
+  const listing = await serve(t, { config: `[origins]\nallow = ["${page}"]\n` });
+  const at = await nextjs(t, listing);
+  assert.equal((await request(at.http + POLLING, { headers: { Origin: page } })).status, 200);
+  await welcomed(t, `${at.ws}/ws`, { origin: page });
 });
 
 test('Apache without ProxyPreserveHost: the host that it states counts', { skip: missing('apache2') }, async (t) => {
@@ -69,6 +104,45 @@ test('nginx: a prefix that it removes, and one that it keeps', { skip: missing('
     if (cookiePath) assert.ok(`${opened.headers['set-cookie']}`.includes(cookiePath), opened.headers['set-cookie']);
     assert.equal((await request(`${at.http}/rt/readyz`)).status, 200);
     assert.equal((await request(`${at.http}/ws`)).status, 404);
+  }
+});
+
+/** The changes with which each proxy removes the prefix /rt. Those that add a line are in docs/deploy/README.md. */
+const removing = new Map([
+  [apache2, [['ProxyPass / http', 'ProxyPass /rt/ http']]],
+  [caddy, [['reverse_proxy ', 'uri strip_prefix /rt\n\treverse_proxy ']]],
+  [envoy, [['match: { prefix: / }', 'match: { prefix: /rt/ }'], ['timeout: 0s', `prefix_rewrite: /\n${' '.repeat(28)}timeout: 0s`]]],
+  [haproxy, [['default_backend stentor', 'http-request replace-path /rt/(.*) /\\1\n    default_backend stentor']]],
+  [lighttpd, [['"upgrade" => "enable"', '"upgrade" => "enable", "map-urlpath" => ( "/rt/" => "/" )']]],
+  [nginx, [['location / {', 'location /rt/ {'], ['proxy_pass http://stentor;', 'proxy_pass http://stentor/;']]],
+  [nextjs, [["source: '/:stentor(ws|sse|feed|ndjson|socket\\\\.io|engine\\\\.io|sockjs|primus|stentor|stentor\\\\.js)/:path*'", "source: '/rt/:path*'"], ['/:stentor/:path*', '/:path*']]],
+  [springGateway, [['Path=/**', 'Path=/rt/**'], ['- PreserveHostHeader', `- StripPrefix=1\n${' '.repeat(16)}- PreserveHostHeader`]]],
+  [varnishd, [['if (req.http.Upgrade', 'set req.url = regsub(req.url, "^/rt/", "/");\n    if (req.http.Upgrade']]],
+  [vite, [[String.raw`'^/(ws|sse|feed|ndjson|socket\\.io|engine\\.io|sockjs|primus|stentor)([/.?]|$)'`, "'/rt'"], ['ws: true,', "ws: true, rewrite: (path) => path.replace(/^\\/rt/, ''),"]]],
+  [webpack, [["['/ws', '/sse', '/feed', '/ndjson', '/socket.io', '/engine.io', '/sockjs', '/primus', '/stentor']", "['/rt']"], ['ws: true,', "ws: true, pathRewrite: { '^/rt': '' },"]]],
+]);
+const readme = readFileSync(path.join(root, 'docs/deploy/README.md'), 'utf8');
+
+describe('a proxy removes a prefix', { concurrency: 4 }, () => {
+  for (const [proxy, changes] of removing) {
+    test(proxy.name, { skip: missing(proxy.name) }, async (t) => {
+      for (const [, line] of changes) assert.ok(readme.includes(line.split('\n')[0]), `docs/deploy/README.md has no line ${line}`);
+      api.documents.set(`prefix-${proxy.name}`, { n: 1 });
+      const at = await proxy(t, server, { changes });
+      await welcomed(t, `${at.ws}/rt/ws`, { origin: at.http });
+      const source = new EventSource(`${at.http}/rt/sse/prefix-${proxy.name}`);
+      t.after(() => source.close());
+      const [{ data }] = await event({ once: (...args) => source.addEventListener(...args) }, 'snapshot');
+      assert.deepEqual(JSON.parse(data), { n: 1 });
+      for (const transports of [['polling'], ['websocket']]) {
+        const socket = io(at.http, { path: '/rt/socket.io/', forceNew: true, transports });
+        t.after(() => socket.disconnect());
+        await event(socket, 'connect', undefined, 'connect_error');
+      }
+      const stentor = connect(`${at.http}/rt`, { WebSocket, transport: 'websocket' });
+      t.after(() => stentor.close());
+      await within(new Promise((resolve) => stentor.on('state', (state) => state === 'open' && resolve())), 'the JavaScript client is connected');
+    });
   }
 });
 
@@ -124,4 +198,28 @@ test('nginx: auth_request, and a header with the user', { skip: missing('nginx')
   assert.deepEqual(statuses, [401, 401, 200]);
   const { message } = await logged(proxied, (line) => line.message?.includes('[auth.proxy]') && line.message.includes('refused'), 'the refusal');
   assert.match(message, /from 127\.0\.0\.1: secret_header is missing or wrong/);
+});
+
+test('nginx: auth_request, and a token of the user', { skip: missing('nginx') }, async (t) => {
+  let lifetime_s = 600;
+  const port = await service(t, (user) => ({ 'X-Token': token({ sub: user, exp: now() + lifetime_s, jti: randomUUID() }) }));
+  const verifying = await serve(t, { config: `${issuer}${TRUSTED}${PERMISSIONS}` });
+  const at = await nginx(t, verifying, { changes: asking(blocks[1], '/token', port) });
+  await decides(t, at, { Authorization: `Bearer ${token({ sub: 'eve', groups: 'admin' })}` });
+  // Each poll has another token of the same user.
+  const options = { forceNew: true, transports: ['polling'], extraHeaders: { Cookie: 'user=ann', Origin: at.http } };
+  const polling = io(at.http, options);
+  t.after(() => polling.disconnect());
+  await event(polling, 'connect', undefined, 'connect_error');
+  // A page can't present another token beside it.
+  const page = { origin: at.http, headers: { Cookie: 'user=ann' } };
+  const [code] = await event(new WebSocket(`${at.ws}/ws?token=${token({ sub: 'eve' })}`, page), 'close');
+  assert.equal(code, 4408);
+  // The session ends with its token, and the client returns with the next one.
+  lifetime_s = 2;
+  const short = await welcomed(t, `${at.ws}/ws`, page);
+  assert.equal((await event(short, 'close'))[0], 4505);
+  lifetime_s = 600;
+  const returned = await welcomed(t, `${at.ws}/ws`, page);
+  assert.equal(await subscribed(returned, 'user:ann'), 'ok');
 });

@@ -25,6 +25,38 @@ const buffers = [['proxy_buffering off', 'proxy_buffering on']];
 const impatientNginx = [['proxy_read_timeout 75s', 'proxy_read_timeout 4s'], ['proxy_send_timeout 75s', 'proxy_send_timeout 4s']];
 const impatientHaproxy = ['client         ', 'server         ', 'tunnel         '].map((name) => [`timeout ${name} 75s`, `timeout ${name} 4s`]);
 
+/** The location that ingress-nginx 1 makes of docs/deploy/kubernetes/ingress-nginx/ingress.yaml: its template with its defaults, without Lua. */
+const ingress = ({ upstream: address, port }) => `
+  upstream balancer { server ${address}; keepalive 320; keepalive_timeout 60s; keepalive_requests 10000; }
+  map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
+  server {
+    listen 127.0.0.1:${port};
+    keepalive_timeout 75s;
+    location / {
+      proxy_set_header Host $http_host;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection $connection_upgrade;
+      proxy_set_header X-Real-IP $remote_addr;
+      proxy_set_header X-Forwarded-For $remote_addr;
+      proxy_set_header X-Forwarded-Host $http_host;
+      proxy_set_header X-Forwarded-Port $server_port;
+      proxy_set_header X-Forwarded-Proto $scheme;
+      proxy_set_header Proxy "";
+      proxy_connect_timeout 5s;
+      proxy_send_timeout 60s;
+      proxy_read_timeout 60s;
+      proxy_buffering off;
+      proxy_buffer_size 4k;
+      proxy_buffers 4 4k;
+      proxy_request_buffering on;
+      proxy_http_version 1.1;
+      proxy_next_upstream error timeout;
+      proxy_next_upstream_tries 3;
+      client_max_body_size 1m;
+      proxy_pass http://balancer;
+    }
+  }`;
+
 const ways = [
   ['nginx: docs/deploy/nginx.conf', { proxy: nginx, way: everything }],
   ['nginx: buffering on', { proxy: nginx, changes: buffers, way: everything }],
@@ -33,6 +65,7 @@ const ways = [
   ['nginx: as it comes, one line of configuration', { proxy: nginx, whole: ({ upstream: address, port }) => `server { listen 127.0.0.1:${port}; location / { proxy_pass http://${address}; } }`, way: noUpgrade }],
   ['nginx: HTTP/1.0 to the server, and buffers that it cannot turn off', { proxy: nginx, changes: [['proxy_buffering off;', 'proxy_buffering on; proxy_ignore_headers X-Accel-Buffering;'], ...oldUpstream], way: { websocket: false, streams: false } }],
   ['nginx: time-outs shorter than the silence', { proxy: nginx, changes: impatientNginx, way: everything, idle_ms: 10_000, server: 'brief' }],
+  ['nginx: as ingress-nginx configures it', { proxy: nginx, whole: ingress, way: everything }],
   ['HAProxy: docs/deploy/haproxy.cfg', { proxy: haproxy, way: everything }],
   ['HAProxy: a connection for each request', { proxy: haproxy, changes: [['http-reuse always', 'option httpclose']], way: everything }],
   ['HAProxy: time-outs shorter than the silence', { proxy: haproxy, changes: impatientHaproxy, way: everything, idle_ms: 10_000, server: 'brief' }],

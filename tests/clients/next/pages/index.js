@@ -1,0 +1,2 @@
+// Next.js needs a page.
+export default () => 'a page';
