@@ -27,7 +27,7 @@ const TEST_TIMEOUT_MS = 300_000;
  * Waits until something holds that no event tells: a metric, a list of the admin API, the state of a library; gives what `holds`
  * gave. `what` says what was waited for, or makes the text of it. It is the only loop of the tests that looks again after a while.
  */
-export function until(what, holds) {
+export function until(what, holds, time_ms) {
   let isOver = false;
   const look = async () => {
     for (;;) {
@@ -36,7 +36,7 @@ export function until(what, holds) {
       await passed(20);
     }
   };
-  return within(look(), what).finally(() => { isOver = true; });
+  return within(look(), what, time_ms).finally(() => { isOver = true; });
 }
 
 /** A folder that ends with the test, or with the file's tests for `temporary({ after })`. */

@@ -104,6 +104,9 @@ const leanSockJs = lean(() => `/sockjs/000/lean${process.pid}x${sessions++}/webs
   if (text[0] === 'a') for (const message of JSON.parse(text.slice(1))) hear(JSON.parse(message));
 }, (message) => JSON.stringify([JSON.stringify(message)]));
 
+/** Requests of a browser, which Stentor answers otherwise while it drains (docs/fallbacks.md). */
+export const ofBrowser = (url, init) => fetch(url, { ...init, headers: { ...init.headers, 'User-Agent': 'Mozilla/5.0' } });
+
 /**
  * Each kind of client: `open(log, url)` starts one and returns what ends it. `topic` is 'room' or 'feed', `retryMax_ms` is the longest
  * time after which it reconnects, by its own back-off.
@@ -122,7 +125,7 @@ export const KINDS = {
     topic: 'feed',
     retryMax_ms: 4500,
     open(log, url) {
-      const source = new EventSource(`${url}/sse/${log.topic}`);
+      const source = new EventSource(`${url}/sse/${log.topic}`, { fetch: ofBrowser });
       source.addEventListener('open', () => log.opened());
       source.addEventListener('error', () => (log.isOpen ? log.ended() : log.failures.push('error')));
       source.addEventListener('snapshot', ({ data }) => log.numbers.push(JSON.parse(data).n));

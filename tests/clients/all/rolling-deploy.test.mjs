@@ -5,46 +5,20 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
-import { JOIN, logged, serve, temporary, until, upstream, within } from '../harness.mjs';
-import { KINDS, lost, now, start } from '../members.mjs';
+import { PERIOD_MS, assertNothingLost, config, scores } from '../deploys.mjs';
+import { logged, serve, temporary, until, within } from '../harness.mjs';
+import { KINDS, now, start } from '../members.mjs';
 import { freePorts, haproxy, missing as missingProxy } from '../proxies.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
 
 const CLIENTS = Number(process.env.STENTOR_DEPLOY_CLIENTS ?? 300);
 const WINDOW_S = Number(process.env.STENTOR_DEPLOY_WINDOW_S ?? 8);
 const TIMEOUT_MS = 300_000;
-/** Messages to each room, and versions of the feed. */
-const PERIOD_MS = 500;
 /** What the machine may add to a time. */
 const MARGIN_MS = 1000;
 /** Between a takeover and the window, in which the old process serves what it had accepted. */
 const TAKEOVER_DELAY_MS = 1000;
 const MEMBERS_PER_ROOM = 100;
-
-const config = (engine, api, server) => `
-[server]
-${server}
-[cluster]
-engine = "${engine.url}"
-secret = "known-to-all-nodes"
-[rooms]
-history_length = 1000
-[socketio]
-recovery_ttl = "2min"
-[[feeds]]
-name = "all"
-prefix = ""
-url = "${api.url}/"
-poll_interval = "${PERIOD_MS}ms"
-${JOIN}`;
-
-/** An upstream with the feed `scores`, whose document { n } changes with each request. */
-async function scores(t) {
-  const api = await upstream(t);
-  let n = 0;
-  api.documents.set('scores', () => ({ n: ++n }));
-  return { url: api.url, newest: () => n };
-}
 
 /** Starts clients of all kinds, the lean ones for the mass, and waits until they are connected. */
 async function everybody(t, url, count) {
@@ -97,13 +71,6 @@ function perSecond(times, begins) {
   const counts = [];
   for (const time of times) counts[Math.floor((time - begins) / 1000)] = (counts[Math.floor((time - begins) / 1000)] ?? 0) + 1;
   return Array.from(counts, (count) => count ?? 0);
-}
-
-/** Fails unless everybody has everything in the end. */
-async function assertNothingLost(logs, last, api) {
-  const newest = api.newest();
-  const wrong = () => logs.flatMap((log) => lost(log, KINDS[log.kind].topic === 'feed' ? newest : last));
-  await until(() => `nothing is lost: ${wrong().length} in all, ${wrong().slice(0, 20).join()}`, () => wrong().length === 0);
 }
 
 test(`a process takes over from another one with ${CLIENTS} clients`, { skip: withoutRedis, timeout: TIMEOUT_MS }, async (t) => {
