@@ -18,6 +18,7 @@ const built = (name) => [path.join(root, 'tests/clients', name)].find(existsSync
 const programs = {
   ...Object.fromEntries(['nginx', 'haproxy', 'apache2', 'caddy', 'lighttpd', 'varnishd'].map((name) => [name, program(name)])),
   envoy: built('.venv-envoy/bin/envoy'),
+  fastify: built('dev-servers/node_modules'),
   nextjs: built('next/node_modules/next/dist/bin/next'),
   springGateway: program('java') && built('spring-gateway/target/lib'),
 };
@@ -257,6 +258,18 @@ async function copied(t, server, file, changes) {
 }
 
 const addresses = (port) => ({ http: `http://127.0.0.1:${port}`, ws: `ws://127.0.0.1:${port}` });
+
+/** @fastify/http-proxy in front of a server, in a process of its own. */
+export function fastify(t, server, { changes = [] } = {}) {
+  return plain(t, 'fastify', 'fastify.mjs', {
+    changes: ({ port }) => [['http://127.0.0.1:8000', server.http], ["host: '0.0.0.0', port: 80", `host: '127.0.0.1', port: ${port}`], ...changes],
+    command: process.execPath,
+    args: ({ folder, own }) => {
+      symlinkSync(programs.fastify, path.join(folder, 'node_modules'));
+      return [own];
+    },
+  });
+}
 
 /** Vite in front of a server. */
 export async function vite(t, server, { changes = [] } = {}) {

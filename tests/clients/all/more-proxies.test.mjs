@@ -13,7 +13,7 @@ import WebSocket from 'ws';
 import { connect } from '../../../clients/js/src/index.js';
 import { issuer, now, token } from '../admin.mjs';
 import { event, logged, request, root, serve, upstream, within } from '../harness.mjs';
-import { apache2, caddy, envoy, haproxy, lighttpd, missing, nextjs, nginx, springGateway, varnishd, vite, webpack } from '../proxies.mjs';
+import { apache2, caddy, envoy, fastify, haproxy, lighttpd, missing, nextjs, nginx, springGateway, varnishd, vite, webpack } from '../proxies.mjs';
 import { config, everything, exercise } from '../transports.mjs';
 
 const api = await upstream({ after });
@@ -22,7 +22,7 @@ const server = await serve({ after }, { config: `${config(api.url)}\n[server]\na
 const POLLING = '/socket.io/?EIO=4&transport=polling';
 
 describe('each transport delivers, as docs/deploy has it', { concurrency: 2 }, () => {
-  for (const proxy of [apache2, caddy, envoy, lighttpd, nextjs, springGateway, varnishd, vite, webpack]) {
+  for (const proxy of [apache2, caddy, envoy, fastify, lighttpd, nextjs, springGateway, varnishd, vite, webpack]) {
     test(proxy.name, { skip: missing(proxy.name) }, async (t) => {
       const at = await proxy(t, server);
       await exercise(t, { server, api, at, room: proxy.name, way: everything });
@@ -33,7 +33,7 @@ describe('each transport delivers, as docs/deploy has it', { concurrency: 2 }, (
 const FORGED = { 'X-Forwarded-For': '203.0.113.9', 'X-Forwarded-Host': 'evil.test', 'X-Forwarded-Proto': 'https', Forwarded: 'for=203.0.113.9;host=evil.test' };
 
 describe("the proxy states the client's address and host, whatever the client's headers say", () => {
-  for (const [n, proxy] of [apache2, caddy, envoy, haproxy, lighttpd, nginx, varnishd].entries()) {
+  for (const [n, proxy] of [apache2, caddy, envoy, fastify, haproxy, lighttpd, nginx, varnishd].entries()) {
     test(proxy.name, { skip: missing(proxy.name) }, async (t) => {
       const at = await proxy(t, server);
       const localAddress = `127.0.1.${n + 1}`;
@@ -65,6 +65,17 @@ test("Next.js passes a client's X-Forwarded-For on, so Stentor must not trust it
   const at = await nextjs(t, server);
   await request(at.http + POLLING, { localAddress: '127.0.2.1', headers: { 'X-Forwarded-For': '203.0.113.77' } });
   await logged(server, (line) => line.address === '203.0.113.77', 'the address that the client states');
+});
+
+test('@fastify/http-proxy: Stentor sees the origin of pages', { skip: missing('fastify') }, async (t) => {
+  const at = await fastify(t, server);
+  await welcomed(t, `${at.ws}/ws`, { origin: at.http });
+  // The proxy has accepted the WebSocket before it asks Stentor, so the refusal is an end.
+  const refused = new WebSocket(`${at.ws}/ws`, { origin: 'http://evil.test', localAddress: '127.0.1.99' });
+  t.after(() => refused.terminate());
+  await event(refused, 'close');
+  const { status } = await logged(server, (line) => line.address === '127.0.1.99', 'the request');
+  assert.equal(status, 403);
 });
 
 test('Next.js: pages connect if their origin is listed', { skip: missing('nextjs') }, async (t) => {
@@ -112,6 +123,7 @@ const removing = new Map([
   [apache2, [['ProxyPass / http', 'ProxyPass /rt/ http']]],
   [caddy, [['reverse_proxy ', 'uri strip_prefix /rt\n\treverse_proxy ']]],
   [envoy, [['match: { prefix: / }', 'match: { prefix: /rt/ }'], ['timeout: 0s', `prefix_rewrite: /\n${' '.repeat(28)}timeout: 0s`]]],
+  [fastify, [['websocket: true,', "websocket: true, prefix: '/rt',"]]],
   [haproxy, [['default_backend stentor', 'http-request replace-path /rt/(.*) /\\1\n    default_backend stentor']]],
   [lighttpd, [['"upgrade" => "enable"', '"upgrade" => "enable", "map-urlpath" => ( "/rt/" => "/" )']]],
   [nginx, [['location / {', 'location /rt/ {'], ['proxy_pass http://stentor;', 'proxy_pass http://stentor/;']]],

@@ -9,17 +9,20 @@ import { EventSource } from 'eventsource';
 import { assertNothingLost, config, scores } from '../deploys.mjs';
 import { logged, serve, statusOf, temporary, until, within } from '../harness.mjs';
 import { KINDS, ofBrowser, start } from '../members.mjs';
-import { apache2, caddy, envoy, freePorts, haproxy, lighttpd, missing, nextjs, nginx, springGateway, varnishd, vite, webpack } from '../proxies.mjs';
+import { apache2, caddy, envoy, fastify, freePorts, haproxy, lighttpd, missing, nextjs, nginx, springGateway, varnishd, vite, webpack } from '../proxies.mjs';
 import { missing as skip, redis } from '../redis.mjs';
 
 /** The status with which each proxy answers while no process listens. */
 const DOWN = new Map([
-  [apache2, 503], [caddy, 502], [envoy, 503], [haproxy, 503], [lighttpd, 503], [nextjs, 500], [nginx, 502], [springGateway, 500], [varnishd, 503], [vite, 502], [webpack, 504],
+  [apache2, 503], [caddy, 502], [envoy, 503], [fastify, 500], [haproxy, 503], [lighttpd, 503], [nextjs, 500], [nginx, 502], [springGateway, 500], [varnishd, 503], [vite, 502], [webpack, 504],
 ]);
 
 const TIMEOUT_MS = 300_000;
-/** Within which all clients are back once the next process listens: two health checks of HAProxy (4 s), the longest backoff (7.5 s), and a margin. */
-const BACK_MS = 30_000;
+/**
+ * Within which all clients are back once the next process listens: two health checks of HAProxy (4 s), the longest backoff (7.5 s), the connection timeout of
+ * Socket.IO (20 s), which its client waits for if a proxy accepts a WebSocket before it asks the server, and a margin.
+ */
+const BACK_MS = 45_000;
 
 const folder = temporary({ after });
 const [listen, admin] = (await freePorts(2)).map((port) => `127.0.0.1:${port}`);
