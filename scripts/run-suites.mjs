@@ -21,6 +21,8 @@ const page = path.join(root, 'docs/conformance.md');
 const [BEGIN, END] = ['<!-- suites -->\n', '<!-- /suites -->\n'];
 /** Attempts after the first one that a test of a suite has. */
 const RETRIES = 2;
+/** A suite that takes longer hangs. */
+const TIMEOUT_MS = 600_000;
 const WITHOUT_BLOBS = ['--grep', '/blob/i', '--invert'];
 
 /** The suite of a protocol, in its repository. */
@@ -28,26 +30,26 @@ const protocol = (repository, commit) => async () => {
   const folder = checkout(repository, commit);
   const suite = path.join(folder, 'test-suite');
   run('npm', ['ci', '--silent', '--no-audit', '--no-fund'], suite);
-  return mocha(suite, 'protocol', [['test-suite.js', 3000]], ['test-suite.js']);
+  return mocha(suite, suite, 'protocol', [['test-suite.js', 3000]], ['test-suite.js']);
 };
 
 /** The tests of a client library, as they are in its repository, with the package as it is published. `others` are the packages that the tests need. */
-const client = (name, { version, repository, commit, profile, port, others, args }) => async () => {
+const client = (name, { version, repository, commit, profile, port, others, args, environment }) => async () => {
   const folder = path.join(work, `${name}-${version}`);
   mkdirSync(folder, { recursive: true });
   writeFileSync(path.join(folder, 'package.json'), '{ "private": true }');
   run('npm', ['install', '--silent', '--no-audit', '--no-fund', `${name}@${version}`, 'mocha@10.2.0', 'expect.js@0.3.1', ...others], folder);
-  // The tests require the folder above theirs.
+  // The tests require the folder above theirs. It isn't in node_modules, where ts-node compiles nothing.
   const copy = path.join(folder, name);
   rmSync(copy, { recursive: true, force: true });
   cpSync(path.join(folder, 'node_modules', name), copy, { recursive: true });
   cpSync(path.join(checkout(repository, commit), 'test'), path.join(copy, 'test'), { recursive: true });
-  const files = readdirSync(path.join(copy, 'test'), { recursive: true }).filter((file) => file.endsWith('.js')).map((file) => path.join('test', file));
-  return mocha(copy, profile, files.map((file) => [file, port]), ['--exit', ...args]);
+  const files = readdirSync(path.join(copy, 'test'), { recursive: true }).filter((file) => /\.[jt]s$/.test(file)).map((file) => path.join('test', file));
+  return mocha(folder, copy, profile, files.map((file) => [file, port]), ['--exit', ...args], environment);
 };
 
-/** Runs mocha in a folder against the test server, whose port takes the place of that in the tests' files. */
-async function mocha(folder, profile, files, args) {
+/** Runs the mocha that one folder has in another one, against the test server, whose port takes the place of that in the tests' files. */
+async function mocha(home, folder, profile, files, args, environment) {
   const server = await fixture(profile);
   try {
     const { port } = new URL(server.address);
@@ -55,7 +57,7 @@ async function mocha(folder, profile, files, args) {
       const file = path.join(folder, name);
       writeFileSync(file, readFileSync(file, 'utf8').replace(new RegExp(`(localhost:|\\bport: '?)${known}\\b`, 'g'), `$1${port}`));
     }
-    const { stdout, stderr } = spawnSync('npx', ['mocha', '--reporter', 'json', '--retries', RETRIES, ...args], { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26 });
+    const { stdout, stderr } = spawnSync(path.join(home, 'node_modules/.bin/mocha'), ['--reporter', 'json', '--retries', RETRIES, ...args], { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26, timeout: TIMEOUT_MS, env: { ...process.env, ...environment } });
     const report = stdout.slice(stdout.search(/^\{$/m));
     if (!report.startsWith('{')) throw new Error(`mocha has failed: ${stdout}${stderr}`);
     const { stats, tests, failures } = JSON.parse(report);
@@ -125,6 +127,13 @@ const suites = {
   'engine.io-client-3': clientSuite('engine.io-client', {
     version: '3.5.4', repository: 'socketio/engine.io-client', commit: '50ed08ab32c5aa5c1101b636245a4855709fd000', profile: 'engineio3-client', port: 3000,
     others: ['blob@0.0.4'], args: [...WITHOUT_BLOBS, 'test/index.js'],
+  }),
+  // The tests of reconnect timeouts replace the timers of the whole process, and leave them replaced if they fail.
+  'socket.io-client-4': clientSuite('socket.io-client', {
+    version: '4.7.5', repository: 'socketio/socket.io-client', commit: '4f6030f2c4394bc51d63fe27ed3310d95b9e0a74', profile: 'socketio-client', port: 3210,
+    others: ['ts-node@10.9.2', 'typescript@4.9.5', 'has-cors@1.1.0', '@sinonjs/fake-timers@7.1.2', 'text-blob-builder@0.0.1', 'base64-arraybuffer@0.1.5'],
+    args: ['--grep', '/blob|reconnect timeout/i', '--invert', '--require', 'ts-node/register', '--timeout', '5000', 'test/index.ts'],
+    environment: { TS_NODE_TRANSPILE_ONLY: '1', TS_NODE_COMPILER_OPTIONS: '{"module":"commonjs","esModuleInterop":true,"target":"es2019"}' },
   }),
   'socket.io-client-2': clientSuite('socket.io-client', {
     version: '2.5.0', repository: 'socketio/socket.io-client', commit: '2b8e3188b65f9a825da9a9cedb65a9c13acdb299', profile: 'socketio-client', port: 3210,
