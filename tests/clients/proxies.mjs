@@ -105,11 +105,11 @@ async function start(t, name, args, folder, ports, command = programs[name]) {
     });
   }
   const [plain, tls] = ports;
-  return { http: `http://127.0.0.1:${plain}`, ws: `ws://127.0.0.1:${plain}`, https: `https://localhost:${tls}`, wss: `wss://localhost:${tls}`, said: () => said };
+  return { http: `http://127.0.0.1:${plain}`, ws: `ws://127.0.0.1:${plain}`, https: `https://localhost:${tls}`, wss: `wss://localhost:${tls}`, child, said: () => said };
 }
 
-/** nginx in front of a server. `whole` replaces the file of docs/deploy; `changes` are made in it. */
-export async function nginx(t, server, { changes = [], whole } = {}) {
+/** nginx in front of a server. `whole` replaces the file of docs/deploy; `changes` are made in it. `more`: lines of nginx's main configuration. */
+export async function nginx(t, server, { changes = [], whole, more = '' } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-nginx-'));
   const ports = await freePorts(whole ? 1 : 2);
   const upstream = server.http.replace('http://', '');
@@ -128,6 +128,7 @@ export async function nginx(t, server, { changes = [], whole } = {}) {
     daemon off;
     ${process.getuid() === 0 ? 'user root;' : ''}
     worker_processes 2;
+    ${more}
     pid ${folder}/pid;
     error_log stderr warn;
     events { worker_connections 2048; }

@@ -12,7 +12,7 @@ import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { connect } from '../../../clients/js/src/index.js';
 import { issuer, now, token } from '../admin.mjs';
-import { event, logged, request, root, serve, upstream, within } from '../harness.mjs';
+import { event, logged, request, root, serve, until, upstream, within } from '../harness.mjs';
 import { apache2, caddy, envoy, fastify, haproxy, lighttpd, missing, nextjs, nginx, springGateway, varnishd, vite, webpack } from '../proxies.mjs';
 import { config, everything, exercise } from '../transports.mjs';
 
@@ -115,6 +115,30 @@ test('nginx: a prefix that it removes, and one that it keeps', { skip: missing('
     if (cookiePath) assert.ok(`${opened.headers['set-cookie']}`.includes(cookiePath), opened.headers['set-cookie']);
     assert.equal((await request(`${at.http}/rt/readyz`)).status, 200);
     assert.equal((await request(`${at.http}/ws`)).status, 404);
+  }
+});
+
+/** The title of a process, which may have ended. */
+function titleOf(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+test('nginx: a reload closes a WebSocket after worker_shutdown_timeout only', { skip: missing('nginx') }, async (t) => {
+  for (const more of ['', 'worker_shutdown_timeout 1s;']) {
+    const at = await nginx(t, server, { more });
+    const socket = await welcomed(t, `${at.ws}/ws`, { origin: at.http });
+    const workers = () => readFileSync(`/proc/${at.child.pid}/task/${at.child.pid}/children`, 'utf8').trim().split(' ').map(titleOf);
+    at.child.kill('SIGHUP');
+    if (more) {
+      assert.equal((await event(socket, 'close'))[0], 1006);
+    } else {
+      await until('old workers shut down', () => workers().some((title) => title.includes('shutting down')));
+      assert.equal(await subscribed(socket, 'reload'), 'ok');
+    }
   }
 });
 
