@@ -30,9 +30,9 @@ fn fanout() -> LoadSpec {
     })
 }
 
-fn measure(server: &Server, load: LoadSpec, late: Duration) -> Outcome {
+fn measure(server: &Server, load: LoadSpec) -> Outcome {
     let mut spec = Spec::new(server.address, "/ws", CONNECTIONS, load);
-    (spec.idle, spec.late) = (Duration::from_millis(10), late);
+    (spec.idle, spec.late) = (Duration::from_millis(10), LATE);
     run(&spec, |_| Ok(())).unwrap()
 }
 
@@ -41,7 +41,7 @@ fn measure(server: &Server, load: LoadSpec, late: Duration) -> Outcome {
 fn check((fault, doubt, expect): &(Fault, &str, Audit)) {
     for (chat, load) in [(false, echo()), (true, fanout())] {
         let server = Server::start_with(chat, *fault, EVERY);
-        let outcome = measure(&server, load, LATE);
+        let outcome = measure(&server, load);
         assert_eq!(server.faults(), 5, "{fault:?}");
         assert_eq!(outcome.audit, *expect, "{fault:?}, chat: {chat}");
         // The load of this machine isn't the server's fault.
@@ -72,7 +72,7 @@ fn each_fault_is_named_and_an_honest_server_is_not_accused() {
 #[test]
 fn a_server_that_changes_a_number() {
     let server = Server::start_with(false, Fault::Renumbers, EVERY);
-    let outcome = measure(&server, echo(), LATE);
+    let outcome = measure(&server, echo());
     let audit = &outcome.audit;
     assert_eq!((audit.corrupt, audit.gaps, audit.delivered), (5, 5, 4995), "{audit:?}");
 }
@@ -83,9 +83,7 @@ fn a_server_that_changes_a_number() {
 fn a_server_that_flips_a_bit_anywhere() {
     for (chat, load) in [(false, echo()), (true, fanout())] {
         let server = Server::start_with(chat, Fault::Flips, 25);
-        // The generator waits for a copy of the last publication, because it was changed.
-        let late = if chat { Duration::from_secs(5) } else { LATE };
-        let outcome = measure(&server, load, late);
+        let outcome = measure(&server, load);
         assert_eq!(server.faults(), 200);
         let expect =
             Audit { expected: 5000, delivered: 4800, corrupt: 200, gaps: 2 * 16, ..Audit::default() };
@@ -103,7 +101,7 @@ fn a_server_that_stalls() {
     let load =
         LoadSpec::EchoOpen { bytes: 100, rate_hz: 500.0, warm_up: Duration::ZERO, measure: measure_for };
     let begun = Instant::now();
-    let outcome = measure(&server, load, LATE);
+    let outcome = measure(&server, load);
     let took = begun.elapsed();
     let p99 = outcome.latency.percentile(99.0);
     assert!(p99 >= Duration::from_millis(150), "{p99:?}");

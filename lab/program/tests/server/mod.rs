@@ -28,7 +28,9 @@ pub(crate) enum Fault {
     /// Sends a message after the next one to the same client.
     Swaps,
     Corrupts,
-    /// Changes a bit in another byte each time: the first, the second, and so on.
+    /// Changes a bit in another byte each time: the first, the second, and so on. Counts the deliveries of each
+    /// connection by themselves: two changed messages in a row on one connection would hide a second message behind one
+    /// unreadable number.
     Flips,
     /// Changes the first digit of the number.
     Renumbers,
@@ -136,6 +138,7 @@ struct Client {
     ws: ws::Connection,
     in_flight: bool,
     outbox: Vec<u8>,
+    delivered: u64,
     /// The message to send after the next one.
     held: Vec<u8>,
 }
@@ -164,6 +167,7 @@ impl Serving {
                     ws: ws::Connection::new(ws::Role::Server, None),
                     in_flight: false,
                     outbox: Vec::new(),
+                    delivered: 0,
                     held: Vec::new(),
                 });
             }
@@ -232,12 +236,14 @@ impl Serving {
 
     fn deliver(&mut self, index: usize, message: &[u8]) {
         self.delivered += 1;
+        self.clients[index].delivered += 1;
+        let number = if self.fault == Fault::Flips { self.clients[index].delivered } else { self.delivered };
         let mut message = message.to_vec();
         let mut times = 1;
         let mut mask = None;
         let mut held = false;
         // The fault is in the middle of `every` deliveries, so more deliveries follow the last fault.
-        if self.delivered % self.every == self.every / 2 {
+        if number % self.every == self.every / 2 {
             let fault = self.faults.fetch_add(1, Ordering::Relaxed);
             match self.fault {
                 Fault::None | Fault::Stalls | Fault::Refuses => {}
