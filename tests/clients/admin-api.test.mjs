@@ -132,12 +132,12 @@ push = true
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, nodeSessions, rooms, members, revoke, revocations, put, remove, fetched, status, overview, nodes, links, metrics, health, ready, reload] = [
+  const [publish, emit, join, leave, disconnect, sessions, nodeSessions, rooms, members, revoke, revocations, keys, put, remove, fetched, status, overview, nodes, links, metrics, health, ready, reload] = [
     ...['publish', 'emit', 'join', 'leave', 'disconnect', 'sessions'].map((name) => `POST /api/v1/${name}`),
-    'GET /api/v1/sessions', 'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}',
+    'GET /api/v1/sessions', 'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'GET /api/v1/feeds', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}',
     'POST /api/v1/fetch', 'GET /api/v1/status', 'GET /api/v1/overview', 'GET /api/v1/nodes', 'GET /api/v1/links', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
   ].map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 22);
+  assert.equal(operations.length, 23);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -234,7 +234,7 @@ push = true
   const described = await answered(sessions, '200', null, json({ sessions: [users[0].id] }));
   const [{ since, rooms: joined, ...rest }] = described.sessions;
   assert.deepEqual([rest, joined.sort()], [{
-    id: users[0].id, protocol: 'socketio', user: { id: '0', issuer: ISSUER }, info: { name: 'Ada' }, address: '127.0.0.1', send_buffer_bytes: 0,
+    id: users[0].id, protocol: 'socketio', user: { id: '0', issuer: ISSUER }, info: { name: 'Ada' }, address: '127.0.0.1', transport: 'websocket', send_buffer_bytes: 0,
   }, ['other', 'present']]);
   assert.ok(happened(since * 1000), `${since}`);
   // The room's home core learns of its members a moment later.
@@ -305,6 +305,14 @@ push = true
 
   // A feed that fails, so that the status has all of its members.
   await within(fetch(`${server.http}/feed/fetched/a`), 'an answer');
+  await subscribe('fetched/b');
+  const { feeds: rows, ...sums } = await answered(keys, '200', '?search=fetched');
+  assert.deepEqual([rows.map(({ key, state }) => `${key} ${state}`), sums], [['fetched/a stale', 'fetched/b live'], { count: 2, truncated: false }]);
+  const [{ reason, failures }, { fetch_seconds: took, ...live }] = rows;
+  assert.ok(reason.includes('500') && failures > 0 && took > 0, JSON.stringify(rows));
+  assert.deepEqual(live, { key: 'fetched/b', upstream: 'fetched', state: 'live', failures: 0, document_bytes: 7, subscribed: true });
+  assert.equal((await answered(keys, '200', '?limit=1')).truncated, true);
+  await provoke(keys, '400 query', '?x=1');
   await provoke(overview, '200');
   await provoke(overview, '200', '?after_ms=1');
   const { text: state } = await provoke(status, '200');
@@ -328,7 +336,7 @@ push = true
     const query = operation === members ? '?room=a' : '';
     if (methods.includes('get')) assert.equal((await send(admin, 'HEAD', `${operation.template}${query}`)).status, 200);
   }
-  for (const unknown of ['/x', '/api', '/api/v1', '/api/v1/feeds', '/api/v1/feeds/', '/api/v2/publish', '/api/v1/publish/', '/metrics/x']) {
+  for (const unknown of ['/x', '/api', '/api/v1', '/api/v1/feed', '/api/v1/feeds/', '/api/v2/publish', '/api/v1/publish/', '/metrics/x']) {
     const answer = await send(admin, 'GET', unknown);
     assert.deepEqual([answer.status, JSON.parse(answer.text).code], [404, 'route'], unknown);
   }

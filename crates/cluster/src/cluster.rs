@@ -555,6 +555,9 @@ impl Cluster {
             Question::SocketRooms(app, query) => {
                 plane.list_link_rooms(self.number_of(&app), query, done(reply, Answered::Rooms));
             }
+            Question::NodeSessions(query) => {
+                plane.list_sessions(query, self.naming(done(reply, Answered::Sessions)));
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use stentor_ports::{
     Broadcast, Busy, Command, CommandError, Commands, Concerned, Denial, Done, Drain, FeedUpdate, Feeds,
     KeyInterest, Lifecycle, LinkApp, LocalNode, MemberList, MembersQuery, PublicId, Publish, PushResult,
     PushedFeed, PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery,
-    SessionList, SessionsQuery, Target,
+    SESSIONS_LISTED_MAX, SessionList, SessionsQuery, Target,
 };
 
 /// Commands for a node, and for the sessions of the other nodes; and the node's feeds, in agreement with the other nodes.
@@ -195,7 +195,10 @@ impl Commands for ClusterCommands {
     }
 
     fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
-        self.local.list_sessions(query, done);
+        let (limit, question) = (query.limit.min(SESSIONS_LISTED_MAX), Question::NodeSessions(query.clone()));
+        let finish = move |done| Finish::FullestSessions { limit, done };
+        let done = self.then_ask(done, question, Answered::Sessions, finish);
+        self.local.list_sessions(query, self.cluster.naming(done));
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

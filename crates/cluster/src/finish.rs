@@ -8,9 +8,23 @@ use stentor_ports::{Concerned, Done, MemberList, RoomList, SessionList};
 /// The callback that receives the result of a survey.
 pub(crate) enum Finish {
     Concerned(Done<Concerned>),
-    Sessions { limit: usize, done: Done<SessionList> },
-    Rooms { limit: usize, done: Done<RoomList> },
-    Members { limit: usize, done: Done<MemberList> },
+    Sessions {
+        limit: usize,
+        done: Done<SessionList>,
+    },
+    /// The sessions with the fullest send buffers.
+    FullestSessions {
+        limit: usize,
+        done: Done<SessionList>,
+    },
+    Rooms {
+        limit: usize,
+        done: Done<RoomList>,
+    },
+    Members {
+        limit: usize,
+        done: Done<MemberList>,
+    },
 }
 
 impl Finish {
@@ -19,21 +33,22 @@ impl Finish {
         let Surveyed { answers, missing } = result;
         let missing_nodes: Vec<String> = missing.into_iter().map(name_of).collect();
         macro_rules! sum {
-            ($kind:ident($sum:ident), $done:expr $(, $limit:expr)?) => {{
+            ($kind:ident($sum:ident), $merge:ident, $done:expr $(, $limit:expr)?) => {{
                 let mut sum = $sum { missing_nodes, ..$sum::default() };
                 for answer in answers {
                     if let Answered::$kind(part) = answer {
-                        sum.merge(part $(, $limit)?);
+                        sum.$merge(part $(, $limit)?);
                     }
                 }
                 $done.answer(Ok(sum));
             }};
         }
         match self {
-            Self::Concerned(done) => sum!(Concerned(Concerned), done),
-            Self::Sessions { limit, done } => sum!(Sessions(SessionList), done, limit),
-            Self::Members { limit, done } => sum!(Members(MemberList), done, limit),
-            Self::Rooms { limit, done } => sum!(Rooms(RoomList), done, limit),
+            Self::Concerned(done) => sum!(Concerned(Concerned), merge, done),
+            Self::Sessions { limit, done } => sum!(Sessions(SessionList), merge, done, limit),
+            Self::FullestSessions { limit, done } => sum!(Sessions(SessionList), merge_fullest, done, limit),
+            Self::Members { limit, done } => sum!(Members(MemberList), merge, done, limit),
+            Self::Rooms { limit, done } => sum!(Rooms(RoomList), merge, done, limit),
         }
     }
 }

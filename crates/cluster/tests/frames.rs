@@ -21,7 +21,7 @@ use stentor_hub::{
 use stentor_ports::{
     Broadcast, Concerned, IdentityFilter, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket,
     MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery,
-    SessionDetails, SessionInfo, SessionList, SocketName, SocketRequest, Target,
+    SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, SocketName, SocketRequest, Target,
 };
 
 #[global_allocator]
@@ -82,11 +82,15 @@ fn all_kinds() -> Vec<Frame> {
         rooms: vec!["red".into()],
         handshake: None,
         details: SessionDetails {
-            namespace: None,
+            node: Some("a".into()),
+            app: Some(SessionApp::Name("chat".into())),
+            namespace: Some("/chat".into()),
             user: Some(Principal { issuer: "https://id.example.com".into(), subject: "42".into() }),
             info: Some("{}".into()),
             address: Some("2001:db8::/64".into()),
             since: Some(u64::MAX),
+            transport: Some("polling".into()),
+            feeds: vec![("matches/1".into(), 9)],
             send_buffer_bytes: 7,
         },
     };
@@ -119,6 +123,10 @@ fn all_kinds() -> Vec<Frame> {
         ask(Task::List { limit: 7 }),
         ask(Task::Call { call: 7, event: "ask".into(), data: arguments(), timeout: Duration::from_secs(2) }),
         Frame::Acknowledged { call: 7, texts: vec!["1,2".into(), Bytes::new()] },
+        Frame::Question {
+            id: 1,
+            question: Question::NodeSessions(SessionsQuery { search: "ada".into(), limit: 7 }),
+        },
         Frame::Question {
             id: 1,
             question: Question::Sockets("chat".into(), target.clone(), Task::Disconnect { close: true }),

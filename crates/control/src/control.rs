@@ -192,7 +192,7 @@ impl Control {
         let pushed_documents =
             PushedDocuments::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
         let (changes, changed) = mpsc::channel(1);
-        let (refetches, refetched) = mpsc::channel(1);
+        let (feed_requests, requested) = mpsc::channel(1);
         let ledger = options.ledger.unwrap_or_else(|| Arc::new(Ledger::new(usize::MAX)));
         let bodies = Bodies::new(options.feeds.fetches_bytes_max, ledger.clone());
         let prober = Prober::new(options.feeds.clone(), upstreams.clone(), bodies.clone());
@@ -235,7 +235,7 @@ impl Control {
             ),
             feeds: feeds.view(),
             prober: Current::new(prober),
-            refetches,
+            feed_requests,
             pushed_documents,
             data_plane: data_plane.clone(),
             signals,
@@ -248,7 +248,7 @@ impl Control {
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(feeds.run(changed, refetched, stopped.clone()));
+        tasks.spawn(feeds.run(changed, requested, stopped.clone()));
         tasks.spawn(overview.run(stopped.clone()));
         if let Some(auth) = options.auth {
             tasks.spawn(auth.run(stopped.clone()));

@@ -7,7 +7,7 @@
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::FeedsOptions;
 use crate::pushed_documents::PushedDocuments;
-use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome, Scheduler};
+use crate::schedule::{FailureClass, FetchJob, Freshness, KeyList, KeysQuery, Outcome, Scheduler};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{Bodies, DocumentProcessor, Failure, Fetched, Upstreams};
 use crate::upstream_log::UpstreamLog;
@@ -53,6 +53,14 @@ pub(crate) struct Change {
     pub(crate) applied: oneshot::Sender<()>,
 }
 
+/// A request of the admin port.
+pub(crate) enum Request {
+    /// A key was fetched outside the schedule.
+    Refetch(Key),
+    /// The list of keys. The receiver may have gone.
+    List(KeysQuery, oneshot::Sender<KeyList>),
+}
+
 struct Finished {
     key: Key,
     upstream: usize,
@@ -94,11 +102,11 @@ impl Feeds {
     }
 
     /// Runs until `stop` is set, then aborts the fetches in flight. `changes` receives new options with their
-    /// upstreams. `refetches` receives keys that were fetched outside the schedule.
+    /// upstreams. `requests` receives those of the admin port.
     pub(crate) async fn run(
         mut self,
         mut changes: mpsc::Receiver<Change>,
-        mut refetches: mpsc::Receiver<Key>,
+        mut requests: mpsc::Receiver<Request>,
         mut stop: watch::Receiver<bool>,
     ) {
         let watch = |options: &FeedsOptions| Box::pin(options.secrets.clone().watch());
@@ -116,7 +124,10 @@ impl Feeds {
                     self.configure(change);
                 }
                 () = &mut secrets => {}
-                Some(key) = refetches.recv() => self.scheduler.refetch(Instant::now().into_std(), &key),
+                Some(request) = requests.recv() => match request {
+                    Request::Refetch(key) => self.scheduler.refetch(Instant::now().into_std(), &key),
+                    Request::List(query, reply) => _ = reply.send(self.scheduler.list(&query)),
+                },
                 () = self.signals.when_wanted(), if !blocked => self.has_wanted = true,
                 () = deliver(&*self.data_plane, &self.signals, &self.undelivered), if blocked => {
                     self.undelivered = None;

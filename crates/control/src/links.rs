@@ -81,6 +81,9 @@ pub trait Links: fmt::Debug + Send + Sync {
     /// The application with this name.
     fn find(&self, app: &str) -> Option<LinkApp>;
 
+    /// The name of an application.
+    fn name(&self, app: LinkApp) -> Option<String>;
+
     /// The links of all workers.
     fn list(&self) -> Vec<LinkView>;
 }

@@ -69,8 +69,8 @@ pub use link::{
 };
 pub use link_nodes::{LinkCarrier, LinkNodeSink};
 pub use lists::{
-    LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails, SessionInfo,
-    SessionList, SessionsQuery,
+    LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionApp, SessionDetails,
+    SessionInfo, SessionList, SessionsQuery,
 };
 pub use members::{MemberList, MembersQuery};
 pub use moving::{

@@ -1,6 +1,6 @@
 //! Lists of sessions and rooms.
 
-use super::Principal;
+use super::{LinkApp, Principal};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl SessionList {
         self.missing_nodes.extend(other.missing_nodes);
     }
 
-    /// Adds the part of another core to a list of at most `limit` sessions: those with the fullest send buffers.
+    /// Adds the part of another core or node to a list of at most `limit` sessions: those with the fullest send buffers.
     pub fn merge_fullest(&mut self, other: Self, limit: usize) {
         self.count += other.count;
         self.bytes = 0;
@@ -110,6 +110,10 @@ pub struct SessionsQuery {
 /// Details of a session. All are absent if the session is on a Socket.IO server that isn't Stentor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionDetails {
+    /// The name of the node. `None` in lists for a target, and without a cluster.
+    pub node: Option<Box<str>>,
+    /// The application whose workers have the session. `None` in lists for a target, and if Stentor itself handles the session.
+    pub app: Option<SessionApp>,
     /// The namespace. `None` in lists for a target, whose sessions all have the namespace of the target.
     pub namespace: Option<Box<str>>,
     /// The user. `None` if the client is anonymous.
@@ -120,15 +124,31 @@ pub struct SessionDetails {
     pub address: Option<String>,
     /// The Unix time when the session opened, in seconds.
     pub since: Option<u64>,
+    /// How the client of a session that outlives its connections is connected now: `websocket`, `polling`, `stream`, or `none`.
+    pub transport: Option<Cow<'static, str>>,
+    /// The feeds to which the session is subscribed, with the offset of the newest version that the client may have. Empty in
+    /// lists of all sessions.
+    pub feeds: Vec<(Box<str>, u64)>,
     /// Bytes in the session's send buffer.
     pub send_buffer_bytes: usize,
 }
 
+/// An application whose workers have a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionApp {
+    /// Its number on this node.
+    Number(LinkApp),
+    /// Its name, in a cluster.
+    Name(Arc<str>),
+}
+
 impl SessionDetails {
     fn bytes(&self) -> usize {
+        let node = self.node.as_ref().map_or(0, |node| node.len());
         let user = self.user.as_ref().map_or(0, |user| user.issuer.len() + user.subject.len());
         let namespace = self.namespace.as_ref().map_or(0, |namespace| namespace.len());
-        namespace
+        node + namespace
+            + self.feeds.iter().map(|(key, _)| key.len() + size_of::<u64>()).sum::<usize>()
             + user
             + self.info.as_ref().map_or(0, |info| info.len())
             + self.address.as_ref().map_or(0, String::len)

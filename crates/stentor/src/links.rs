@@ -136,6 +136,10 @@ impl Links for AdminLinks {
         self.workers.find(app)
     }
 
+    fn name(&self, app: LinkApp) -> Option<String> {
+        self.workers.name(app).map(str::to_owned)
+    }
+
     fn list(&self) -> Vec<LinkView> {
         let view = |info: LinkInfo| LinkView {
             app: info.app.to_string(),

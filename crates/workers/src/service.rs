@@ -113,6 +113,11 @@ impl Workers {
         Some(LinkApp(place as u16))
     }
 
+    /// The name of an application.
+    pub fn name(&self, app: LinkApp) -> Option<&str> {
+        self.apps.get(usize::from(app.0)).map(|options| &*options.name)
+    }
+
     /// The options of the applications' clients, which workers change.
     pub fn engines(&self) -> Arc<LinkApps> {
         self.engines.clone()

@@ -1,4 +1,4 @@
-//! Messages of this node's application link to those of other nodes, and theirs.
+//! Messages of this node's application link to those of other nodes, and theirs; the names of applications.
 
 use super::Cluster;
 use crate::NodeId;
@@ -6,7 +6,7 @@ use crate::engine::{Channel, EngineError};
 use crate::frame::Frame;
 use bytes::Bytes;
 use std::sync::Arc;
-use stentor_ports::{Busy, LinkApp, LinkCarrier, LinkNodeSink};
+use stentor_ports::{Busy, Done, LinkApp, LinkCarrier, LinkNodeSink, SessionApp, SessionList};
 
 impl Cluster {
     /// The name of an application of this node.
@@ -19,6 +19,21 @@ impl Cluster {
         let known = self.observers.applications.get();
         let place = known.and_then(|apps| apps.iter().position(|known| **known == *app));
         LinkApp(place.map_or(u16::MAX, |place| place as u16))
+    }
+
+    /// Adds the names of this node and of their applications to listed sessions of this node.
+    pub(crate) fn naming(self: &Arc<Self>, done: Done<SessionList>) -> Done<SessionList> {
+        let this = self.clone();
+        let named = move |mut list: SessionList| {
+            for details in list.sessions.iter_mut().map(|info| &mut info.details) {
+                details.node = Some(this.options.name.as_str().into());
+                if let Some(SessionApp::Number(app)) = details.app {
+                    details.app = this.name_of_application(app).map(SessionApp::Name);
+                }
+            }
+            list
+        };
+        Done::new(move |result: Result<SessionList, _>| done.answer(result.map(named)))
     }
 
     /// Gives a message of another node to the application link. Later events wait until it is taken.

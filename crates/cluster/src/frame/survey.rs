@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Data, Room};
 use stentor_ports::{
-    Concerned, MemberList, MembersQuery, Principal, PublicId, Recheck, RoomList, RoomsQuery, SessionDetails,
-    SessionInfo, SessionList, Target,
+    Concerned, MemberList, MembersQuery, Principal, PublicId, Recheck, RoomList, RoomsQuery, SessionApp,
+    SessionDetails, SessionInfo, SessionList, SessionsQuery, Target,
 };
 
 /// A question to all other nodes.
@@ -26,6 +26,8 @@ pub enum Question {
     Sockets(Arc<str>, Target, Task),
     /// Lists rooms of such an application.
     SocketRooms(Arc<str>, RoomsQuery),
+    /// Lists sessions of all protocols and namespaces.
+    NodeSessions(SessionsQuery),
 }
 
 /// The task for the selected sessions.
@@ -122,6 +124,11 @@ impl Writer {
                 self.text(app);
                 self.rooms_query(query);
             }
+            Question::NodeSessions(SessionsQuery { search, limit }) => {
+                self.u8(6);
+                self.text(search);
+                self.len(*limit);
+            }
         }
     }
 
@@ -133,7 +140,24 @@ impl Writer {
     }
 
     fn details(&mut self, details: &SessionDetails) {
-        let SessionDetails { namespace: _, user, info, address, since, send_buffer_bytes } = details;
+        let SessionDetails {
+            node,
+            app,
+            namespace,
+            user,
+            info,
+            address,
+            since,
+            transport,
+            feeds,
+            send_buffer_bytes,
+        } = details;
+        self.option(node.as_deref(), Self::text);
+        // A number has a meaning on its own node only.
+        let app =
+            app.as_ref().and_then(|app| if let SessionApp::Name(name) = app { Some(&**name) } else { None });
+        self.option(app, Self::text);
+        self.option(namespace.as_deref(), Self::text);
         self.option(user.as_ref(), |w, user| {
             w.text(&user.issuer);
             w.text(&user.subject);
@@ -141,6 +165,11 @@ impl Writer {
         self.option(info.as_deref(), Self::text);
         self.option(address.as_deref(), Self::text);
         self.option(*since, Self::u64);
+        self.option(transport.as_deref(), Self::text);
+        self.list(feeds.iter(), |w, (key, offset)| {
+            w.text(key);
+            w.u64(*offset);
+        });
         self.len(*send_buffer_bytes);
     }
 
@@ -249,6 +278,7 @@ impl Reader {
                 Question::Sockets(app, target, task)
             }
             5 => Question::SocketRooms(self.text()?, self.rooms_query()?),
+            6 => Question::NodeSessions(SessionsQuery { search: self.string()?, limit: self.number()? }),
             _ => return Err(FrameError::Malformed),
         })
     }
@@ -313,11 +343,15 @@ impl Reader {
 
     fn details(&mut self) -> Result<SessionDetails, FrameError> {
         Ok(SessionDetails {
-            namespace: None,
+            node: self.option(|r| Ok((*r.text()?).into()))?,
+            app: self.option(|r| Ok(SessionApp::Name(r.text()?)))?,
+            namespace: self.option(|r| Ok((*r.text()?).into()))?,
             user: self.option(|r| Ok(Principal { issuer: r.text()?, subject: r.text()? }))?,
             info: self.option(Self::text)?,
             address: self.option(Self::string)?,
             since: self.option(Self::u64)?,
+            transport: self.option(Self::string)?.map(Cow::Owned),
+            feeds: self.list(|r| Ok(((*r.text()?).into(), r.u64()?)))?,
             send_buffer_bytes: self.number()?,
         })
     }

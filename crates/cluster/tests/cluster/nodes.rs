@@ -18,7 +18,7 @@ use stentor_ports::{
     DocumentChange, Done, Drain, FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger,
     Lifecycle, LinkApp, LinkCarrier, LinkNodeSink, MetricSource, PublicId, Publish, PushDenied, PushedFeed,
     Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
-    SessionDetails, SessionInfo, SessionList, Target, Topology,
+    SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, Target, Topology,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -78,6 +78,7 @@ impl Plane {
             }
             Call::Recheck(recheck, done) => self.recheck(recheck, done),
             Call::ListRooms(query, done) => self.list_rooms(query, done),
+            Call::ListSessions(query, done) => self.list_sessions(query, done),
             Call::PauseAccepting(is_paused, done) => {
                 self.commands.lock().unwrap().push(format!("pause_accepting {is_paused}"));
                 done.answer(Ok(()));
@@ -180,6 +181,24 @@ impl Plane {
         let subject = recheck.filter.subject.unwrap_or_else(|| "everybody".into());
         self.commands.lock().unwrap().push(format!("{:?} {subject}", recheck.action));
         done.answer(Ok(Concerned::sessions(self.sessions)));
+    }
+
+    /// A session of an application. Its send buffer has a byte for each session of the node.
+    fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
+        let details = SessionDetails {
+            app: Some(SessionApp::Number(LinkApp(0))),
+            namespace: Some("/chat".into()),
+            send_buffer_bytes: self.sessions,
+            ..SessionDetails::default()
+        };
+        let session = SessionInfo {
+            id: query.search,
+            protocol: "socketio".into(),
+            rooms: Vec::new(),
+            handshake: None,
+            details,
+        };
+        done.answer(Ok(SessionList::new(vec![session], self.sessions)));
     }
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
@@ -440,6 +459,32 @@ async fn commands_reach_the_sockets_of_an_application_at_all_nodes() {
         assert_eq!(*node.plane.apps.lock().unwrap(), [app; 3]);
         assert_eq!(node.commands()[0], "join green /chat [red] -[] []");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_of_all_nodes_are_listed_with_their_nodes() {
+    let (_memory, [a, b, c]) = three().await;
+    a.cluster.join(&["other".into()], Arc::new(Link::default()));
+    b.cluster.join(&["chat".into()], Arc::new(Link::default()));
+    let list = async |limit| {
+        let query = SessionsQuery { search: "ada".into(), limit };
+        let list = answer_to(|done| a.all.list_sessions(query, done)).await.unwrap();
+        let shown = list.sessions.into_iter().map(|SessionInfo { id, details, .. }| {
+            let SessionDetails { node, app, namespace, send_buffer_bytes, .. } = details;
+            let app = app.map(|app| if let SessionApp::Name(name) = app { name } else { "a number".into() });
+            let texts = [Some(id.into()), node, app.map(|app| (*app).into()), namespace];
+            format!(
+                "{send_buffer_bytes} {}",
+                texts.map(|text: Option<Box<str>>| text.unwrap_or_default()).join(" ")
+            )
+        });
+        (shown.collect::<Vec<_>>(), list.count, list.missing_nodes)
+    };
+    let of_all = ["4 ada c  /chat", "2 ada b chat /chat", "1 ada a other /chat"];
+    assert_eq!(list(9).await, (of_all.map(String::from).into(), 7, vec![]));
+    assert_eq!(list(1).await.0, of_all[..1]);
+    c.task.abort();
+    assert_eq!(list(9).await, (of_all[1..].iter().map(|&text| text.into()).collect(), 3, vec!["c".into()]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,13 +9,14 @@ pub use super::reason::{COMMON_REASONS, ROUTING_REASONS, Reason};
 use super::State;
 use super::commands::{disconnect, emit, join, leave};
 use super::fetch::fetch;
+use super::keys::keys;
 use super::links;
 use super::lists::{members, node_sessions, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{
-    COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, NO_AUTH, OVERVIEW_QUERY, PUBLISH_REASONS,
-    PUT_REASONS, RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS,
+    COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, KEYS_REASONS, NO_AUTH, OVERVIEW_QUERY,
+    PUBLISH_REASONS, PUT_REASONS, RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS,
 };
 use super::reload::reload;
 use super::revocations;
@@ -104,7 +105,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// All operations.
-pub static OPERATIONS: [Operation; 22] = [
+pub static OPERATIONS: [Operation; 23] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -180,9 +181,10 @@ pub static OPERATIONS: [Operation; 22] = [
     Operation {
         method: "GET",
         path: "/api/v1/sessions",
-        summary: "List the sessions of this node",
-        description: "Lists sessions of all protocols and namespaces, the ones with the fullest send buffers first, also those in no room. It \
-                      describes the node that answers, without sockets of workers. The status page shows it.",
+        summary: "List all sessions",
+        description: "Lists sessions of all protocols, namespaces and nodes, the ones with the fullest send buffers first, also those in no \
+                      room, and the sockets of workers, with their `app`. In a cluster, each session has the name of its `node`. The \
+                      query parameters `search` and `limit` choose sessions. The status page shows it.",
         responses: &[(200, json("Sessions", "The sessions. `count` is the number of all that match."))],
         reasons: ROOMS_REASONS,
         handler: || get(node_sessions),
@@ -238,6 +240,18 @@ pub static OPERATIONS: [Operation; 22] = [
         responses: &[(200, json("Revocations", "The revocations."))],
         reasons: &[NO_AUTH],
         handler: || get(revocations::list),
+        ..COMMAND
+    },
+    Operation {
+        method: "GET",
+        path: "/api/v1/feeds",
+        summary: "List the keys of feeds",
+        description: "Lists the keys that the node that answers fetches: first those whose last fetch failed, then those that are stale, \
+                      then those whose last fetch took the longest. In a cluster, one node fetches a key: ask each node. Keys with pushed \
+                      documents aren't listed. The query parameters `search` and `limit` choose keys.",
+        responses: &[(200, json("Feeds", "The keys."))],
+        reasons: KEYS_REASONS,
+        handler: || get(keys),
         ..COMMAND
     },
     Operation {

@@ -6,6 +6,7 @@
 
 use super::commands::{object, refuse};
 use super::{Refusal, State, json, reason};
+use crate::feeds::Request as FeedRequest;
 use crate::upstream::ProbeError;
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -37,7 +38,7 @@ pub(super) async fn fetch(
         let probe = prober.probe(&key).await.ok_or_else(|| refusal(ProbeError::NoFeed(key.clone())))?;
         if probe.has_document {
             // An error means that the server is shutting down.
-            let _ = state.refetches.send(key).await;
+            let _ = state.feed_requests.send(FeedRequest::Refetch(key)).await;
         }
         Ok(json(StatusCode::OK, &Answer { document: probe.has_document, text: probe.text }))
     };

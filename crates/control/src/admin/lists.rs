@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
 use stentor_ports::{
-    Command, MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails,
+    Command, MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionApp,
     SessionInfo, SessionList, SessionsQuery,
 };
 
@@ -30,6 +30,10 @@ pub(super) struct Session {
     protocol: Cow<'static, str>,
     rooms: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<User>,
@@ -39,14 +43,42 @@ pub(super) struct Session {
     address: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<Cow<'static, str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    feeds: Vec<Subscribed>,
     send_buffer_bytes: usize,
 }
 
-impl From<SessionInfo> for Session {
-    fn from(SessionInfo { id, protocol, rooms, details, .. }: SessionInfo) -> Self {
-        let SessionDetails { namespace, user, info, address, since, send_buffer_bytes } = details;
-        let user = user.map(|user| User { id: user.subject.to_string(), issuer: user.issuer.to_string() });
-        Self { id, protocol, rooms, namespace, user, info: raw(info), address, since, send_buffer_bytes }
+/// A feed of a session.
+#[derive(Serialize)]
+struct Subscribed {
+    key: Box<str>,
+    offset: u64,
+}
+
+impl Session {
+    fn new(SessionInfo { id, protocol, rooms, details, .. }: SessionInfo, state: &State) -> Self {
+        let app = details.app.and_then(|app| match app {
+            SessionApp::Number(app) => state.services.links.as_ref()?.name(app),
+            SessionApp::Name(name) => Some(name.to_string()),
+        });
+        let user = details.user;
+        Self {
+            id,
+            protocol,
+            rooms,
+            node: details.node,
+            app,
+            namespace: details.namespace,
+            user: user.map(|user| User { id: user.subject.to_string(), issuer: user.issuer.to_string() }),
+            info: raw(details.info),
+            address: details.address,
+            since: details.since,
+            transport: details.transport,
+            feeds: details.feeds.into_iter().map(|(key, offset)| Subscribed { key, offset }).collect(),
+            send_buffer_bytes: details.send_buffer_bytes,
+        }
     }
 }
 
@@ -114,7 +146,7 @@ pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body
         let (app, target) = (request.app(state)?, request.target(state)?);
         let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
         let give = |done| submit(state, app, &target, Command::Sessions { limit, done });
-        Ok(sessions_response(ask(state, give).await?))
+        Ok(sessions_response(state, ask(state, give).await?))
     })
     .await
 }
@@ -124,14 +156,14 @@ pub(super) async fn node_sessions(Shared(state): Shared<Arc<State>>, uri: Uri) -
     let listed = async {
         let query = sessions_query(uri.query().unwrap_or_default())?;
         let give = |done| state.data_plane.commands.list_sessions(query.clone(), done);
-        Ok(sessions_response(ask(&state, give).await?))
+        Ok(sessions_response(&state, ask(&state, give).await?))
     };
     listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
 }
 
-fn sessions_response(list: SessionList) -> Response<Body> {
+fn sessions_response(state: &State, list: SessionList) -> Response<Body> {
     let truncated = list.sessions.len() < list.count;
-    let sessions = list.sessions.into_iter().map(Session::from).collect();
+    let sessions = list.sessions.into_iter().map(|info| Session::new(info, state)).collect();
     let (count, missing_nodes) = (list.count, list.missing_nodes);
     json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes })
 }
@@ -165,12 +197,12 @@ pub(super) async fn members(Shared(state): Shared<Arc<State>>, uri: Uri) -> Resp
     listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
 }
 
-fn refused(message: String) -> Refusal {
+pub(super) fn refused(message: String) -> Refusal {
     Refusal::new(reason::ROOMS_QUERY, message)
 }
 
 /// Iterates over the names and decoded values of a query's parameters.
-fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), Refusal>> {
+pub(super) fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), Refusal>> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         // `+` is a space in a query.
@@ -181,7 +213,7 @@ fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), Refusa
     })
 }
 
-fn limit(value: &str, max: usize) -> Result<usize, Refusal> {
+pub(super) fn limit(value: &str, max: usize) -> Result<usize, Refusal> {
     let limit = value.parse().ok().filter(|limit| (1..=max).contains(limit));
     limit.ok_or_else(|| refused(format!("limit is a number from 1 to {max}")))
 }

@@ -11,6 +11,7 @@ mod commands;
 mod fetch;
 mod guard;
 mod idempotency;
+mod keys;
 mod lines;
 mod links;
 mod lists;
@@ -29,6 +30,7 @@ pub use openapi::openapi;
 
 use crate::auth::Auth;
 use crate::current::Current;
+use crate::feeds::Request as FeedRequest;
 use crate::links::Links;
 use crate::metrics::{Metrics, ReasonLabels, Refusals};
 use crate::options::{AdminOptions, Reload};
@@ -55,7 +57,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_hub::Key;
 use stentor_ports::{DataPlane, Ledger};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -90,8 +91,8 @@ pub(crate) struct State {
     pub(crate) feeds: Arc<FeedsView>,
     /// Fetches keys for `POST /api/v1/fetch`.
     pub(crate) prober: Current<Prober>,
-    /// Receives the keys that `POST /api/v1/fetch` has fetched.
-    pub(crate) refetches: mpsc::Sender<Key>,
+    /// Requests to the feeds' task.
+    pub(crate) feed_requests: mpsc::Sender<FeedRequest>,
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) begun: Instant,
     pub(crate) idempotency_keys: idempotency::IdempotencyKeys,
@@ -156,7 +157,7 @@ fn router(state: Arc<State>) -> Router {
     page::add_to(links::add_to(router))
         .fallback(async || {
             let message = "known paths are / (the status page), /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
-                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/fetch, /api/v1/status, /api/v1/overview, /api/v1/nodes, /api/v1/links, \
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds, /api/v1/feeds/KEY, /api/v1/fetch, /api/v1/status, /api/v1/overview, /api/v1/nodes, /api/v1/links, \
                            /api/v1/reload, /link/v1, /metrics, /healthz and \
                            /readyz";
             Refusal::new(reason::ROUTE, message)

@@ -3,14 +3,17 @@
 //! The schemas of bodies are written here by hand. `tests/clients/admin-api.test.mjs` validates the document,
 //! and validates the responses of a running server against it.
 
+mod parameters;
+
 use super::api::{self, Operation};
 use super::commands::NAMES_MAX;
+use super::keys::KEYS_LISTED_MAX;
 use super::publish::{EVENT_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX};
 use super::reason::{self, Reason};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX};
-use stentor_ports::{ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
+use stentor_ports::SESSIONS_LISTED_MAX;
 
 /// Returns the document.
 pub fn openapi() -> Value {
@@ -57,45 +60,8 @@ fn operation(operation: &Operation) -> Value {
     if !operation.requires_token {
         value["security"] = json!([]);
     }
-    if operation.path.contains("{key}") {
-        value["parameters"] = json!([
-            {
-                "name": "key",
-                "in": "path",
-                "required": true,
-                "description": "The feed's key: 1 to 256 bytes, segments joined by `/`. Don't percent-encode the slashes.",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 256},
-            },
-            {
-                "name": "sequence",
-                "in": "query",
-                "description": "Refuses the request if a higher number came before.",
-                "schema": {"type": "integer", "minimum": 0, "maximum": u64::MAX},
-            },
-        ]);
-    }
-    match operation.path {
-        "/api/v1/rooms" => value["parameters"] = rooms_parameters(),
-        "/api/v1/rooms/members" => value["parameters"] = members_parameters(),
-        "/api/v1/sessions" if operation.method == "GET" => {
-            value["parameters"] = json!([
-                parameter(
-                    "search",
-                    "Lists only sessions whose id, user or address contains this text.",
-                    &json!({"type": "string", "maxLength": ROOM_BYTES_MAX}),
-                ),
-                parameter("limit", "How many sessions to list.", &limit_of(SESSIONS_LISTED_MAX)),
-            ])
-        }
-        "/api/v1/overview" => {
-            value["parameters"] = json!([{
-                "name": "after_ms",
-                "in": "query",
-                "description": "Leaves out samples up to this Unix time, in milliseconds.",
-                "schema": {"type": "integer", "minimum": 0, "maximum": u64::MAX, "default": 0},
-            }])
-        }
-        _ => {}
+    if let Some(parameters) = parameters::of(operation) {
+        value["parameters"] = parameters;
     }
     if !operation.requests.is_empty() {
         let content = operation.requests.iter().map(|body| (body.content_type.to_owned(), media_type(body)));
@@ -152,40 +118,6 @@ fn responses(operation: &Operation) -> Value {
         response["content"]["application/json"] = json!({"schema": schema});
     }
     Value::Object(responses)
-}
-
-fn parameter(name: &str, description: &str, schema: &Value) -> Value {
-    json!({"name": name, "in": "query", "description": description, "schema": schema})
-}
-
-fn limit_of(maximum: usize) -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": maximum, "default": 100})
-}
-
-fn members_parameters() -> Value {
-    let mut room = parameter("room", "The room.", &json!({"$ref": "#/components/schemas/RoomName"}));
-    room["required"] = true.into();
-    json!([
-        room,
-        parameter("namespace", "The namespace.", &json!({"type": "string", "default": "/"})),
-        parameter(
-            "after",
-            "Lists only members after this session.",
-            &json!({"$ref": "#/components/schemas/SessionId"})
-        ),
-        parameter("limit", "How many members to list.", &limit_of(MEMBERS_LISTED_MAX)),
-    ])
-}
-
-fn rooms_parameters() -> Value {
-    let text = json!({"type": "string", "maxLength": ROOM_BYTES_MAX});
-    json!([
-        parameter("app", "Lists the rooms of this application of `[[links]]`.", &json!({"type": "string"})),
-        parameter("namespace", "The namespace.", &json!({"type": "string", "default": "/"})),
-        parameter("prefix", "Lists only rooms whose names begin with this text.", &text),
-        parameter("after", "Lists only rooms after this one.", &text),
-        parameter("limit", "How many rooms to list.", &limit_of(ROOMS_LISTED_MAX)),
-    ])
 }
 
 /// Makes the schema of a command, with the fields that select sessions and the fields in `own`.
@@ -331,12 +263,46 @@ fn list_schemas() -> Value {
                 "id": {"$ref": "#/components/schemas/SessionId"},
                 "protocol": {"type": "string", "description": "As in `stentor_sessions_by_protocol`."},
                 "rooms": {"type": "array", "items": text},
+                "node": {"type": "string", "description": "The name of its node. Only in `GET /api/v1/sessions`, in a cluster."},
+                "app": {"type": "string", "description": "The application whose workers have it (`[[links]]`). Only in `GET /api/v1/sessions`."},
                 "namespace": {"type": "string", "description": "Its namespace. Only in `GET /api/v1/sessions`."},
                 "user": {"$ref": "#/components/schemas/User"},
                 "info": {"description": "What others may know of the client."},
                 "address": {"type": "string", "description": "The client's address; of IPv6, the /64 network."},
                 "since": {"type": "integer", "minimum": 0, "description": "When the session began, in seconds since 1970."},
+                "transport": {
+                    "enum": ["websocket", "polling", "stream", "none"],
+                    "description": "How a client that outlives its connections is connected now. `none`: it is between two polls, or disconnected.",
+                },
+                "feeds": {
+                    "type": "array",
+                    "description": "Its feeds, each with the offset of the newest version that the client may have. Not in `GET /api/v1/sessions`.",
+                    "items": object(json!({"key": text, "offset": {"type": "integer", "minimum": 0}})),
+                },
                 "send_buffer_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that wait until the client reads."},
+            },
+        },
+        "Feeds": object(json!({
+            "feeds": {"type": "array", "maxItems": KEYS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Feed"}},
+            "count": {"type": "integer", "minimum": 0, "description": "All keys, listed or not."},
+            "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
+        })),
+        "Feed": {
+            "type": "object",
+            "required": ["key", "upstream", "state", "failures", "fetch_seconds", "document_bytes", "subscribed"],
+            "additionalProperties": false,
+            "properties": {
+                "key": text,
+                "upstream": {"type": "string", "description": "The name of its `[[feeds]]` section."},
+                "state": {
+                    "enum": ["cold", "live", "stale", "complete", "not_found"],
+                    "description": "As clients receive it. `cold`: it waits for its first document.",
+                },
+                "reason": {"type": "string", "description": "The reason for the state, if there is one."},
+                "failures": {"type": "integer", "minimum": 0, "description": "Failed fetches in a row."},
+                "fetch_seconds": {"type": "number", "minimum": 0, "description": "Duration of the last fetch."},
+                "document_bytes": {"type": "integer", "minimum": 0, "description": "Size of the document."},
+                "subscribed": {"type": "boolean", "description": "Whether it has subscribers. Without, it is forgotten after `feeds_limits.idle_ttl`."},
             },
         },
         "Members": {

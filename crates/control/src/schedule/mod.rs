@@ -32,6 +32,7 @@
 //! that was never fetched isn't kept.
 
 mod lane;
+mod list;
 mod lost;
 mod measured;
 mod outage;
@@ -48,12 +49,14 @@ pub use outcome::{
     Validators, Version,
 };
 
+pub use list::{KeyList, KeysQuery, ListedKey};
 pub use queues::share;
 
 use crate::fair::Owner;
 use crate::options::{DURATION_MAX, FeedsOptions, UpstreamOptions};
 use crate::route::Routes;
 use fastrand::Rng;
+use list::LastFetches;
 use queues::{QueueState, Queues};
 use slots::FetchKind;
 use std::collections::VecDeque;
@@ -77,11 +80,9 @@ struct Entry {
     fetched: Option<Instant>,
     /// Time since which the upstream has answered only 404 for a key with a document.
     missing_since: Option<Instant>,
-    failures: u32,
+    last: LastFetches,
     /// The earliest time of the next fetch, if the upstream sets one.
     not_before: Option<Instant>,
-    /// The kind of failure of the last fetch.
-    failing: Option<FailureClass>,
     /// Time of the next fetch. `None` during a fetch, and for a complete key.
     due: Option<Instant>,
     /// Time at which the key is forgotten. `Some` exactly while it has no subscribers.
@@ -246,9 +247,8 @@ impl Scheduler {
             kept: None,
             fetched: None,
             missing_since: None,
-            failures: 0,
+            last: LastFetches::default(),
             not_before: None,
-            failing: None,
             due: Some(now),
             linger_end: None,
             queue_state: QueueState::Parked,
@@ -369,7 +369,7 @@ impl Scheduler {
 
     /// Returns the kind of failure of a key's last fetch.
     pub fn failing(&self, key: &Key) -> Option<FailureClass> {
-        self.entries.get(key)?.failing
+        self.entries.get(key)?.last.failing
     }
 
     /// Takes the next update for the data plane, in order.

@@ -37,7 +37,7 @@ impl Scheduler {
     /// Makes a failed key due earlier than planned, but not before the time that its upstream has set.
     fn bring_forward(&mut self, key: &Key, due: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        if entry.failing.is_none() || entry.queue_state != QueueState::Parked {
+        if entry.last.failing.is_none() || entry.queue_state != QueueState::Parked {
             return;
         }
         self.queues.detach(key, entry);
@@ -52,7 +52,7 @@ impl Scheduler {
         for key in keys {
             self.bring_forward(&key, due);
             if let Some(entry) = self.entries.get_mut(&key) {
-                entry.failures = entry.failures.min(FAILURES_AFTER_OUTAGE);
+                entry.last.failures = entry.last.failures.min(FAILURES_AFTER_OUTAGE);
             }
         }
     }
@@ -64,7 +64,7 @@ impl Scheduler {
         self.queues.lane_mut(upstream).release();
         let is_held = |other: &Key, entry: &Entry| {
             let is_paused =
-                entry.upstream == upstream && entry.failing == Some(FailureClass::TooManyRequests);
+                entry.upstream == upstream && entry.last.failing == Some(FailureClass::TooManyRequests);
             (is_paused || other == key) && entry.due.is_some() && entry.queue_state == QueueState::Parked
         };
         // In the order of the keys, so that a run only depends on its inputs.
@@ -96,6 +96,7 @@ impl Scheduler {
         self.queues.detach(key, entry);
         let lane = self.queues.lane_mut(entry.upstream);
         lane.measured.record_fetch_time(now.saturating_duration_since(started));
+        entry.last.took = now.saturating_duration_since(started);
         entry.queue_state = QueueState::Parked;
         let over = entry.linger_end.is_some_and(|end| end <= now);
         self.queues.attach(key, entry);
@@ -143,8 +144,8 @@ impl Scheduler {
             Outcome::NotFound { reason } if is_missing(&self.options, entry, now) => {
                 let poll_interval = self.options.upstreams[upstream].poll_interval;
                 let over = later(*entry.missing_since.get_or_insert(now), self.options.not_found_after);
-                entry.failures = 0;
-                entry.failing = Some(FailureClass::NotFound);
+                entry.last.failures = 0;
+                entry.last.failing = Some(FailureClass::NotFound);
                 entry.due = Some(later(started, poll_interval).min(over).max(now));
                 become_stale(entry, reason, &mut tell);
             }
@@ -156,19 +157,18 @@ impl Scheduler {
                 entry.state = Some(FeedState::NotFound);
                 entry.reason = reason;
                 entry.kept = None;
-                entry.failures = 0;
-                entry.failing = None;
+                entry.last.succeed();
                 entry.due = Some(later(now, self.options.not_found_retry_interval));
             }
             Outcome::Failed { class, reason, retry_after, pause } => {
-                entry.failures = entry.failures.saturating_add(1);
-                entry.failing = Some(class);
+                entry.last.failures = entry.last.failures.saturating_add(1);
+                entry.last.failing = Some(class);
                 let lost = entry.state == Some(FeedState::NotFound);
                 let lane = self.queues.lane_mut(upstream);
                 let retry_after =
                     retry_after.map(|wait| later(now, self.options.bounded_retry_after(wait, pause)));
                 entry.not_before = retry_after;
-                let wait = later(now, backoff(&self.options, entry.failures, &mut self.random));
+                let wait = later(now, backoff(&self.options, entry.last.failures, &mut self.random));
                 if pause {
                     lane.rate.pause(retry_after.map_or(wait, |at| at.max(wait)));
                 } else if let Some(until) = retry_after {
@@ -235,8 +235,7 @@ fn succeed(
     freshness: Freshness,
     tell: &mut impl FnMut(FeedUpdate),
 ) {
-    entry.failures = 0;
-    entry.failing = None;
+    entry.last.succeed();
     entry.reason = "".into();
     entry.due = match freshness {
         Freshness::For(age) => Some(later(now, options.bounded_max_age(entry.upstream, age))),
@@ -271,8 +270,7 @@ fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
     tell(state_update(FeedState::Complete, &reason));
     entry.state = Some(FeedState::Complete);
     entry.reason = reason;
-    entry.failures = 0;
-    entry.failing = None;
+    entry.last.succeed();
     entry.due = None;
 }
 

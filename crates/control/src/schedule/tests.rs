@@ -788,3 +788,23 @@ fn an_inconsistent_upstream_or_caller_does_no_harm() {
     bench.result("a", fresh("unasked")).result("zzz", fresh("unasked")).check("", "");
     bench.want("never", false).check("", "");
 }
+
+#[test]
+fn failing_keys_are_listed_first_then_the_slowest() {
+    let mut bench = Bench::new(options());
+    bench.fetch_all(&["a/1", "a/2", "b"]);
+    let listed = |bench: &Bench, search: &str, limit| {
+        let list = bench.scheduler.list(&KeysQuery { search: search.into(), limit });
+        let keys = list.keys.iter().map(|listed| {
+            let state = listed.state.map_or("cold", FeedState::as_str);
+            format!("{} {state} {} {}", listed.key, listed.failures, listed.fetch_time.as_secs())
+        });
+        (keys.collect::<Vec<_>>().join(", "), list.count)
+    };
+    bench.at(10).jobs();
+    bench.at(11).want("a/3", true).result("a/1", same()).at(13).result("a/2", same());
+    assert_eq!(listed(&bench, "a/", 9), ("a/2 live 0 3, a/1 live 0 1, a/3 cold 0 0".into(), 3));
+    bench.result("b", failed());
+    assert_eq!(listed(&bench, "", 2), ("b stale 1 3, a/2 live 0 3".into(), 4));
+    assert_eq!(listed(&bench, "nothing", 2), (String::new(), 0));
+}

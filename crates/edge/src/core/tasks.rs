@@ -18,6 +18,9 @@ use stentor_session::shared::tasks::{
 /// Steps of work for a session that is listed or sent a message, or for a member that is visited for a list.
 pub(super) const SESSION_STEPS: usize = 16;
 
+/// Maximum size of the keys of a session's feeds in a list.
+const LISTED_FEEDS_BYTES_MAX: usize = 4 << 10;
+
 /// Steps of work for a session that is disconnected.
 const DISCONNECT_STEPS: usize = 128;
 
@@ -216,8 +219,9 @@ pub(super) fn act_on(
             if list.sessions.len() >= *limit || list.bytes >= LIST_BYTES_MAX {
                 return 1;
             }
-            let info = protocols.describe(session, protocol, LIST_BYTES_MAX - list.bytes);
-            let steps = SESSION_STEPS + info.rooms.len() * ROOM_STEPS;
+            let mut info = protocols.describe(session, protocol, LIST_BYTES_MAX - list.bytes);
+            info.details.feeds = protocols.feeds_of(session, LISTED_FEEDS_BYTES_MAX);
+            let steps = SESSION_STEPS + (info.rooms.len() + info.details.feeds.len()) * ROOM_STEPS;
             list.push(info);
             steps
         }

@@ -538,6 +538,31 @@ fn work_for_many_sessions_is_divided_among_turns() {
     server.check_empty();
 }
 
+#[test]
+fn a_session_is_listed_with_its_feeds_and_its_transport() {
+    let server = Server::start(3, |_| {});
+    for version in ["1", "2"] {
+        server.document("matches/1", version);
+    }
+    let describe = |id: PublicId| {
+        let details = server.list(nobody().session(id), 1).sessions.remove(0).details;
+        (details.transport, details.feeds)
+    };
+    let (mut ws, id) = server.client_and_id();
+    ws.ask(json!({"type": "subscribe", "feed": "matches/1"}));
+    assert_eq!(ws.next_json()["type"], "snapshot");
+    ws.ask(json!({"type": "subscribe", "feed": "cold"}));
+    assert_eq!(describe(id), (None, vec![("matches/1".into(), 2)]));
+    let mut io = Io::socket(&server, Way::Polling);
+    let id = id_of(&io.connect("", Value::Null)["sid"]);
+    io.begin_poll();
+    until("the poll", || describe(id).0 == Some("polling".into()));
+    drop(io);
+    let mut io = Io::socket(&server, Way::Moved);
+    let id = id_of(&io.connect("", Value::Null)["sid"]);
+    assert_eq!(describe(id), (Some("websocket".into()), vec![]));
+}
+
 /// A search describes each session, with its rooms, and pauses between two of them.
 #[test]
 fn a_search_of_sessions_is_divided_among_turns() {

@@ -3,7 +3,7 @@
 use super::Protocols;
 use crate::identity::{Owner, Sid};
 use crate::message::Envelope;
-use crate::ports::{Named, SessionInfo, Target};
+use crate::ports::{Named, SessionDetails, SessionInfo, Target};
 use stentor_hub::SessionId;
 
 impl Protocols {
@@ -44,13 +44,10 @@ impl Protocols {
             bytes += name.len();
             bytes <= bytes_max
         });
-        let handshake = match self.ex.owner_of(session) {
-            Some(Owner::Client(id)) => {
-                self.clients.get(id).and_then(|client| client.handshake()).map(Into::into)
-            }
-            _ => None,
-        };
-        let details = self.ex.details(session);
+        let client = self.ex.owner_of(session).and_then(Owner::client).and_then(|id| self.clients.get(id));
+        let handshake = client.and_then(|client| client.handshake()).map(Into::into);
+        let transport = client.map(|client| client.state().transport.name().into());
+        let details = SessionDetails { transport, ..self.ex.details(session) };
         SessionInfo {
             id: self.id_of(session),
             protocol: protocol.into(),
@@ -58,6 +55,20 @@ impl Protocols {
             handshake,
             details,
         }
+    }
+
+    /// The feeds of a session, with the offset of the newest version of each that its client may have. At most about `bytes_max`
+    /// bytes of keys.
+    pub fn feeds_of(&self, session: SessionId, bytes_max: usize) -> Vec<(Box<str>, u64)> {
+        let mut bytes = 0;
+        let positions = self.ex.hub.feed_positions(session).into_iter();
+        let feeds = positions.map(|(key, position)| (Box::from(key.as_str()), position.offset));
+        feeds
+            .take_while(|(key, _): &(Box<str>, u64)| {
+                bytes += key.len() + size_of::<u64>();
+                bytes <= bytes_max
+            })
+            .collect()
     }
 
     /// Reports this turn's events of sessions and topics to the application behind the server.

@@ -1,7 +1,8 @@
 //! The parts of the control plane's tasks that concern rooms, and the list of a core's sessions.
 
 use super::Protocols;
-use crate::ports::Concerned;
+use crate::identity::Owner;
+use crate::ports::{Concerned, LinkApp, LinkSocket, SessionApp, SessionDetails, SessionInfo};
 use crate::shared::tasks::{NodeSessionsTask, RoomsTask, SessionWork, SessionsTask, Task};
 use stentor_hub::{Room, SessionId, Topic};
 
@@ -73,16 +74,42 @@ impl Protocols {
     fn list_session(&self, task: &mut NodeSessionsTask, session: SessionId, queued: usize) -> usize {
         let NodeSessionsTask { query, found, .. } = task;
         let Some(protocol) = self.protocol_of(session) else { return 0 };
+        let (app, sockets) = self.sockets_of_workers(session);
         if query.search.is_empty() && !found.takes(queued) {
-            found.count += 1;
+            found.count += sockets.len().max(1);
             return 0;
         }
         let mut info = self.describe(session, protocol, LISTED_ROOMS_BYTES_MAX);
+        info.details.app = app.map(SessionApp::Number);
         info.details.namespace = self.namespace_of(session).map(Into::into);
-        let steps = SESSION_STEPS + info.rooms.len() * ROOM_STEPS;
-        if info.matches(&query.search) {
-            found.add(info);
+        let steps = SESSION_STEPS * sockets.len().max(1) + info.rooms.len() * ROOM_STEPS;
+        if sockets.is_empty() {
+            if info.matches(&query.search) {
+                found.add(info);
+            }
+            return steps;
+        }
+        for LinkSocket { namespace, id, rooms } in sockets {
+            let mut bytes = 0;
+            let rooms = rooms.into_iter().map(String::from).take_while(|name| {
+                bytes += name.len();
+                bytes <= LISTED_ROOMS_BYTES_MAX
+            });
+            let details = SessionDetails { namespace: Some((*namespace).into()), ..info.details.clone() };
+            let socket = SessionInfo { id: id.into(), rooms: rooms.collect(), details, ..info.clone() };
+            if socket.matches(&query.search) {
+                found.add(socket);
+            }
         }
         steps
+    }
+
+    /// The sockets of a client of an application's workers, with the application.
+    fn sockets_of_workers(&self, session: SessionId) -> (Option<LinkApp>, Vec<LinkSocket>) {
+        let client = self.ex.owner_of(session).and_then(Owner::client);
+        let app = client.and_then(|id| Some(self.clients.engineio.get(id)?.link()?.app));
+        let members = self.ex.link.as_ref().filter(|_| app.is_some()).map(|link| &link.members);
+        let sockets = members.zip(client).map(|(members, client)| members.describe(client));
+        (app, sockets.unwrap_or_default())
     }
 }

@@ -12,11 +12,15 @@ impl Executor {
         let (user, info) = self.who_is(session);
         let source = self.hub.source(session);
         SessionDetails {
+            node: None,
+            app: None,
             namespace: None,
             user,
             info,
             address: source.map(|(source, _)| network_of(source)),
             since: source.map(|(_, opened_at)| self.context.clock.start_seconds() + u64::from(opened_at)),
+            transport: None,
+            feeds: Vec::new(),
             send_buffer_bytes: self.hub.pending_bytes_of(session),
         }
     }

@@ -44,6 +44,16 @@ impl ActiveTransport {
             Self::Poll(conn) | Self::Stream(conn) | Self::WebSocket(conn) => Some(conn),
         }
     }
+
+    /// The name in lists of sessions.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Poll(_) => "polling",
+            Self::Stream(_) => "stream",
+            Self::WebSocket(_) => "websocket",
+        }
+    }
 }
 
 /// How the handling of an input continues after a message, a packet, or all handled messages of the input.

@@ -65,7 +65,7 @@ function confirm(question, label, fields = {}) {
 
 const json = (text) => { try { return JSON.parse(text); } catch { return text; } };
 const concerned = ({ sessions }) => `Done for ${plural(sessions, 'session')}.`;
-const TRUNCATED = 'More sessions match the search than this node lists, so some would stay connected.';
+const TRUNCATED = 'More sessions match the search than are listed, or nodes are missing, so some would stay connected.';
 const MESSAGE = { event: 'test', data: '{"text":"hello"}' };
 
 const RECONNECTS = 'Clients reconnect, unless the application or a permission prevents it.';
@@ -74,18 +74,21 @@ const disconnect = (of, target) => ({
   question: `Disconnect ${of}? ${RECONNECTS}`,
   act: async () => concerned(await ask('disconnect', { ...target, close: true })),
 });
-/** Disconnects the sessions that a search on this node finds, unless its list is truncated. */
+/** The fields of a command for sessions of an application's workers, or of Stentor itself. */
+const targetOf = (app, inNamespace) => ({ ...(app === undefined ? {} : { app }), namespace: inNamespace });
+/** Disconnects the sessions that a search finds, unless its list is truncated. */
 const disconnectFound = (of, found, findAgain) => ({
-  label: 'Disconnect on this node',
-  question: `Disconnect ${plural(found.sessions.length, 'session')} of ${of} on this node? ${RECONNECTS}`,
+  label: 'Disconnect',
+  question: `Disconnect ${plural(found.sessions.length, 'session')} of ${of}? ${RECONNECTS}`,
   refusal: found.truncated ? TRUNCATED : '',
   act: async () => {
     const { sessions, truncated } = await findAgain();
     if (truncated) throw new Error(TRUNCATED);
     let sum = 0;
-    for (const inNamespace of new Set(sessions.map(({ namespace: own }) => own))) {
-      const meant = sessions.filter(({ namespace: own }) => own === inNamespace).map(({ id }) => id);
-      sum += (await ask('disconnect', { namespace: inNamespace, sessions: meant, close: true })).sessions;
+    const targets = new Map(sessions.map(({ app, namespace: own }) => [JSON.stringify([app, own]), targetOf(app, own)]));
+    for (const [name, target] of targets) {
+      const meant = sessions.filter(({ app, namespace: own }) => JSON.stringify([app, own]) === name).map(({ id }) => id);
+      sum += (await ask('disconnect', { ...target, sessions: meant, close: true })).sessions;
     }
     return concerned({ sessions: sum });
   },
@@ -163,27 +166,30 @@ at('close').addEventListener('click', () => {
   at('query').focus();
 });
 
-/** The sessions of this node that a search finds and that are meant. `truncated` if more match the search than the node lists. */
+/** The sessions that a search finds and that are meant. `truncated` if more match the search than are listed, or nodes are missing. */
 async function find(search, isMeant) {
-  const { sessions, truncated } = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
-  return { sessions: byQueue(sessions.filter(isMeant)), truncated };
+  const { sessions, truncated, missing_nodes: missing } = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
+  return { sessions: byQueue(sessions.filter(isMeant)), truncated: truncated || Boolean(missing) };
 }
-const foundFacts = ({ sessions, truncated }) => [['sessions on this node', truncated ? `${show(sessions.length)} or more` : sessions.length], ['send buffers', bytes(queued(sessions))]];
+const foundFacts = ({ sessions, truncated }) => [['sessions', truncated ? `${show(sessions.length)} or more` : sessions.length], ['send buffers', bytes(queued(sessions))]];
 
-const openSession = (id, inNamespace) => open(`Session ${id}`, async () => {
-  const target = { namespace: inNamespace, sessions: [id] };
+const openSession = (id, inNamespace, app, node) => open(`Session ${id}`, async () => {
+  const target = { ...targetOf(app, inNamespace), sessions: [id] };
   const { sessions: [session] } = await ask('sessions', target);
   if (!session) return undefined;
   const { user, info, address, since } = session;
   return {
     facts: [
       ['id', session.id], ['namespace', inNamespace], ['protocol', session.protocol],
+      ...(session.transport === undefined ? [] : [['transport', session.transport]]),
+      ...(app === undefined ? [] : [['application', app]]), ...(node === undefined ? [] : [['node', node]]),
       ...(user ? [['user', { text: user.id, open: () => openUser(user) }], ['issuer', user.issuer]] : []),
       ...(info === undefined ? [] : [['info', JSON.stringify(info)]]),
       ...(address ? [['connected from', { text: address, open: () => openAddress(address) }]] : []),
       ...(since === undefined ? [] : [['since', `${new Date(since * 1000).toISOString().replace('.000', '')} (${duration(Math.max(0, Date.now() / 1000 - since))})`]]),
       ['send buffer', bytes(session.send_buffer_bytes)],
-      ...session.rooms.map((name) => ['room', { text: name, open: () => openRoom(name, inNamespace) }]),
+      ...(session.feeds ?? []).map(({ key, offset }) => [`feed, at version ${offset}`, { text: key, open: () => openKey(key) }]),
+      ...session.rooms.map((name) => ['room', { text: name, open: () => openRoom(name, inNamespace, app) }]),
     ],
     actions: [
       disconnect(`session ${id}`, target),
@@ -193,17 +199,19 @@ const openSession = (id, inNamespace) => open(`Session ${id}`, async () => {
   };
 });
 
-const openRoom = (name, inNamespace) => open(`Room ${name}`, async () => {
-  const { sessions, count } = await ask('sessions', { namespace: inNamespace, rooms: [name], limit: LISTED_MAX });
+const openRoom = (name, inNamespace, app) => open(`Room ${name}`, async () => {
+  const target = { ...targetOf(app, inNamespace), rooms: [name] };
+  const { sessions, count } = await ask('sessions', { ...target, limit: LISTED_MAX });
   return {
-    facts: [['namespace', inNamespace], ['sessions', count], ['send buffers', bytes(queued(sessions))]],
-    sessions: byQueue(sessions).map((session) => ({ ...session, namespace: inNamespace })),
+    facts: [...(app === undefined ? [] : [['application', app]]), ['namespace', inNamespace], ['sessions', count], ['send buffers', bytes(queued(sessions))]],
+    sessions: byQueue(sessions).map((session) => ({ ...session, namespace: inNamespace, app })),
     actions: [
       publish(`room ${name} of namespace ${inNamespace}`, async ({ event, data }) => {
+        if (app !== undefined) return concerned(await ask('emit', { ...target, event, data: json(data) }));
         await ask('publish', { namespace: inNamespace, room: name, event, data: json(data) });
         return 'The message is published.';
       }),
-      disconnect(`${plural(count, 'session')} of room ${name} of namespace ${inNamespace}`, { namespace: inNamespace, rooms: [name] }),
+      disconnect(`${plural(count, 'session')} of room ${name} of namespace ${inNamespace}`, target),
     ],
   };
 });
@@ -247,12 +255,30 @@ const openUpstream = (name) => open(`Upstream ${name}`, async () => {
   };
 });
 
+/** Actions and facts of a key that this node fetches. */
+const openKey = (key) => open(`Feed ${key}`, async () => {
+  const { feeds } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(key)}`);
+  const feed = feeds.find((other) => other.key === key);
+  return feed && {
+    facts: [
+      ['state', feed.state], ...(feed.reason ? [['reason', feed.reason]] : []), ['upstream', feed.upstream], ['failed fetches in a row', feed.failures],
+      ['last fetch', seconds(feed)], ['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribed ? 'yes' : 'none'],
+    ],
+    actions: [{
+      label: 'Fetch it now',
+      question: `Fetch ${key} once? The answer shows the request, the response, and why the feed is stale.`,
+      act: async () => (await ask('fetch', { key })).text,
+    }],
+  };
+});
+const seconds = ({ fetch_seconds: took }) => (took ? `${show(Math.round(took * 1000))} ms` : '–');
+
 /* ---- The lists ---- */
 
-const SESSION_HEAD = ['session', 'send buffer', 'user', 'connected from', 'protocol', 'age', 'rooms'];
+const SESSION_HEAD = ['session', 'send buffer', 'user', 'connected from', 'protocol', 'age', 'node', 'rooms'];
 function sessionRow(session) {
-  const { id, namespace: inNamespace = '/', user, address, protocol, since, rooms, send_buffer_bytes: waiting } = session;
-  return [{ text: id, open: () => openSession(id, inNamespace) }, number(waiting, bytes(waiting)), user?.id ?? '–', address ?? '–', protocol, age(since), rooms.slice(0, 5).join(', ') + (rooms.length > 5 ? ` and ${rooms.length - 5} more` : '')];
+  const { id, namespace: inNamespace = '/', app, node, user, address, protocol, since, rooms, send_buffer_bytes: waiting } = session;
+  return [{ text: id, open: () => openSession(id, inNamespace, app, node) }, number(waiting, bytes(waiting)), user?.id ?? '–', address ?? '–', app === undefined ? protocol : `workers of ${app}`, age(since), node ?? '–', rooms.slice(0, 5).join(', ') + (rooms.length > 5 ? ` and ${rooms.length - 5} more` : '')];
 }
 
 /** Groups of sessions, the ones with the fullest send buffers first, then the largest. */
@@ -269,7 +295,10 @@ function groups(sessions, keyOf, opens) {
 const counts = (values = {}) => Object.entries(values).filter(([, value]) => value > 0).sort(([, a], [, b]) => b - a);
 const ERRORS = ['protocol_errors', 'http_request_errors', 'connections_refused', 'connections_evicted', 'connections_limited', 'sessions_limited', 'messages_limited', 'tokens_refused', 'origins_refused', 'publications_refused', 'deliveries_dropped', 'deliveries_dropped_on_disconnect', 'connections_paused', 'memory_overloads', 'accept_errors', 'tls_errors'];
 
-const limited = ({ sessions, count }) => (count > sessions.length ? ` Shows ${show(sessions.length)} of ${plural(count, 'session')} of this node: search to see others.` : '');
+const limited = ({ sessions, count, missing_nodes: missing }) => [
+  ...(count > sessions.length ? [` Shows ${show(sessions.length)} of ${plural(count, 'session')}: search to see others.`] : []),
+  ...(missing ? [` Without those of ${missing.join(', ')}, which didn’t answer.`] : []),
+].join('');
 
 /** Each list: its title, the meaning of the search, and `{ head, rows, note }`. */
 const VIEWS = {
@@ -284,7 +313,7 @@ const VIEWS = {
     const rows = rooms.map(({ name, sessions }) => [{ text: name, open: () => openRoom(name, inNamespace) }, number(sessions)]);
     return { head: ['room', 'sessions'], rows, note: next ? `The first ${show(LISTED_MAX)} rooms by name, the largest first: search to see others.` : 'The largest first.' };
   }],
-  feeds: ['Feeds', 'Name', (search) => {
+  feeds: ['Upstreams', 'Name', (search) => {
     const rows = status.upstreams.filter(({ name }) => name.includes(search)).sort((a, b) => b.failures - a.failures || b.waiting - a.waiting);
     const { feeds } = status;
     return {
@@ -292,6 +321,11 @@ const VIEWS = {
       rows: rows.map(({ name, fetches, failures, waiting, last_failure: failure }) => [{ text: name, open: () => openUpstream(name) }, number(fetches), number(failures), number(waiting), failure ? `${failure.key}: ${failure.message} (${duration(failure.seconds_ago)} ago)` : '–']),
       note: `${plural(feeds.keys, 'key')}: ${show(feeds.live)} live, ${show(feeds.stale)} stale, ${show(feeds.cold)} waiting for a first document, ${show(feeds.not_found)} not found, ${show(feeds.complete)} complete. ${show(feeds.subscribed)} with subscribers, ${bytes(feeds.documents_bytes)} of documents.`,
     };
+  }],
+  keys: ['Feed keys', 'Part of the key', async (search) => {
+    const { feeds, count, truncated } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
+    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.failures), number(feed.fetch_seconds, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.upstream, feed.reason ?? '']);
+    return { head: ['key', 'state', 'failures', 'last fetch', 'document', 'upstream', 'reason'], rows, note: `Keys that this node fetches: failing ones first, then stale ones, then the slowest.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}` };
   }],
   users: ['Users', 'Id', async (search) => {
     const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);

@@ -8,7 +8,7 @@ use stentor_hub::{Data, Rooms};
 use stentor_ports::fake::LinkCall;
 use stentor_ports::{
     Command, Concerned, Done, LinkAcceptance, LinkChange, LinkEntry, LinkParser, LinkSession, LinkSocket,
-    RoomsQuery, SessionList, Target,
+    RoomsQuery, SESSIONS_LISTED_MAX, SessionApp, SessionList, SessionsQuery, Target,
 };
 use stentor_wire::engineio::Version;
 
@@ -75,6 +75,15 @@ fn commands_act_on_the_sockets_of_an_application() {
         assert_eq!(found, [("a".into(), of(&["a", "r", "x"])), ("b".into(), of(&["b", "new", "r"]))]);
         let list: SessionList = stage.command(all(), |done| Command::Sessions { limit: 1, done });
         assert_eq!((list.count, list.sessions.len()), (2, 1));
+        let query = |search: &str| SessionsQuery { search: search.into(), limit: SESSIONS_LISTED_MAX };
+        let node = |search| answer(|done| stage.server.plane().list_sessions(query(search), done)).unwrap();
+        let mut found: Vec<_> = node("").sessions;
+        found.sort_by(|one, other| one.id.cmp(&other.id));
+        let shown = found.into_iter().map(|info| (info.id, info.details.namespace, info.details.app));
+        let in_app = |id: &str| (id.to_owned(), Some("/".into()), Some(SessionApp::Number(APP)));
+        assert_eq!(shown.collect::<Vec<_>>(), [in_app("a"), in_app("b")]);
+        let found = node("b").sessions.remove(0);
+        assert_eq!((found.id, found.rooms), ("b".into(), of(&["b", "new", "r"])));
         let rooms = |prefix: &str, after: &str, limit| {
             let (prefix, after) = (prefix.into(), after.into());
             let query = RoomsQuery { namespace: "/".into(), prefix, after, limit };
