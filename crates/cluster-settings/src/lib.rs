@@ -16,7 +16,7 @@ pub const PYTHON_CHANNEL: &str = "socketio";
 pub struct Identity {
     /// The certificate, followed by those of its authorities if need be.
     pub certificate_file: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key_file: PathBuf,
 }
 
@@ -55,7 +55,7 @@ pub enum SubscriptionMode {
 }
 
 impl SubscriptionMode {
-    /// Whether a room has a channel of its own.
+    /// Returns `true` if a room has a channel of its own.
     pub fn has_channel(self, room: &str) -> bool {
         match self {
             Self::Static => false,
@@ -93,7 +93,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Whether a text has the form of a URL's scheme (RFC 3986, section 3.1).
+/// Returns `true` if a text has the form of a URL's scheme (RFC 3986, section 3.1).
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
@@ -112,7 +112,7 @@ impl Address {
     /// # Errors
     /// A message for people that doesn't contain the password.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // What isn't a URL is not repeated: it may have its password anywhere.
+        // The error message doesn't repeat an invalid URL, because the password may be anywhere in it.
         let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
             return Err("expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`".into());
         };
@@ -133,17 +133,17 @@ impl Address {
         Ok(Self { kind, url: text.into() })
     }
 
-    /// Which kind of engine it names.
+    /// The kind of engine that the URL names.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether it names a Redis Cluster.
+    /// Returns `true` if the URL names a Redis Cluster.
     pub fn is_redis_cluster(&self) -> bool {
         self.scheme().ends_with("+cluster")
     }
 
-    /// Its scheme.
+    /// The scheme of the URL.
     pub fn scheme(&self) -> &str {
         self.url.split_once("://").map_or("", |(scheme, _)| scheme)
     }

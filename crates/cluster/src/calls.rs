@@ -46,7 +46,7 @@ impl Calls {
         Some(id)
     }
 
-    /// Removes the calls whose time is over, or whose callers have enough acknowledgements.
+    /// Removes the calls that have timed out, or whose callers have enough acknowledgements.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.0.retain(|_, (until, answered)| now < *until && answered.strong_count() > 0);
     }

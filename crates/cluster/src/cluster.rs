@@ -246,7 +246,7 @@ impl Cluster {
         self.state().calls.begin(clock::now(), timeout, answered)
     }
 
-    /// Whether another node has given this id to a session.
+    /// Returns `true` if another node has given this id to a session.
     pub(crate) fn has_issued_id(&self, id: PublicId) -> bool {
         self.state().registry.id_seeds().any(|seed| id.decode(seed).is_some())
     }

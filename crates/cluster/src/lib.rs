@@ -1,8 +1,8 @@
 //! Clusters: several nodes on one engine, which exchange messages and keep state that survives a node.
 //!
 //! - [`engine`]: carries messages between nodes and keeps the state that must survive a node: in memory, Redis or NATS.
-//! - [`Cluster`]: one node's part. It is the broker of the node's data plane; [`ClusterCommands`] are the
-//!   commands for the sessions of all nodes, for the control plane.
+//! - [`Cluster`]: joins a node with the others. It is the broker of the node's data plane. [`ClusterCommands`] has the
+//!   control plane's commands for the sessions of all nodes.
 //! - [`frame`]: the messages of nodes to each other.
 //! - [`bridge`]: namespaces that are shared with Socket.IO's own servers.
 //! - [`socketio`]: the messages of Socket.IO's own servers and emitters to each other.

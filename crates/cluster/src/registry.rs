@@ -336,7 +336,7 @@ mod tests {
         let b = |number| vec![(NodeId(2), bytes("b", number, false))];
         let (joined, left) = ([Change::Joined(NodeId(2))], [Change::Left(NodeId(2), record("b"))]);
         assert_eq!(registry.handle_nodes(now, NOW, b(1)), joined);
-        // Its records are deleted, and it reports again in time.
+        // The records of node 2 are deleted, and node 2 reports again in time.
         for at in [3, 6, 9] {
             assert_eq!(registry.handle_nodes(now + at * second, NOW, vec![]), []);
         }
@@ -351,10 +351,10 @@ mod tests {
         assert_eq!(registry.nodes().len(), 1);
         assert_eq!(registry.handle_nodes(now + 19 * second, NOW, vec![]), left);
         assert_eq!(registry.handle_nodes(now + 19 * second, NOW, b(3)), joined);
-        // A record with the same number is no new report.
+        // A record with the same number doesn't count as a new report.
         assert_eq!(registry.handle_nodes(now + 24 * second, NOW, b(3)), []);
         assert_eq!(registry.handle_nodes(now + 29 * second, NOW, vec![]), left);
-        // The engine is away for a minute, and comes back without records.
+        // The engine is unreachable for a minute, and has no records afterwards.
         assert_eq!(registry.handle_nodes(now + 30 * second, NOW, b(4)), joined);
         for at in [90, 93, 96, 99] {
             assert_eq!(registry.handle_nodes(now + at * second, NOW, vec![]), []);

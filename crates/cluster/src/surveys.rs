@@ -76,7 +76,7 @@ impl<T> Surveys<T> {
         }
     }
 
-    /// Returns the result of a survey, if all nodes have answered or its time is over.
+    /// Returns the result of a survey, if all nodes have answered or the survey has timed out.
     pub(crate) fn poll(&mut self, now: Instant, id: u64) -> Option<Surveyed<T>> {
         let survey = self.pending.get(&id)?;
         if !survey.waiting.is_empty() && now < survey.deadline {

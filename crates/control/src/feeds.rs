@@ -1,8 +1,8 @@
 //! The task that joins the scheduler, the fetches and the data plane.
 //!
-//! Updates are delivered one by one, in order. While the data plane's mailbox is full, no fetch starts and no
-//! changes of subscriptions are taken. The waiting updates are therefore bounded: those of the fetches in
-//! flight, and those of one batch of changes.
+//! Updates are delivered one by one, in order. While the data plane's mailbox is full, the task starts no
+//! fetch and takes no changes of subscriptions. So the number of waiting updates is bounded by the fetches in
+//! flight and one batch of changes.
 
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::FeedsOptions;
@@ -39,7 +39,7 @@ pub(crate) struct Feeds {
     in_flight: HashMap<Id, (Key, usize)>,
     /// The next update, if the data plane's mailbox had no space for it.
     undelivered: Option<(Key, FeedUpdate)>,
-    /// `true` if the data plane may have changes of subscriptions that weren't taken.
+    /// `true` if the data plane may have changes of subscriptions that this task hasn't taken.
     has_wanted: bool,
     /// The log state of each upstream.
     logs: Vec<UpstreamLog>,

@@ -44,8 +44,8 @@ impl Clock {
         self.needs_alarm = true;
     }
 
-    /// Returns the time for the alarm, unless it is set to that time or an earlier one. In most turns it is,
-    /// and no comparison is needed.
+    /// Returns the time to which the alarm must be set. `None` if the alarm needn't fire earlier than
+    /// planned, as in most turns, which then compare no times.
     #[inline]
     pub(crate) fn take_alarm(&mut self) -> Option<Instant> {
         if !std::mem::take(&mut self.needs_alarm) {

@@ -29,7 +29,7 @@ impl Listeners {
         self.tls.iter().flat_map(TlsHandle::expiries).collect()
     }
 
-    /// Whether the kernel is short of memory for sockets.
+    /// Returns `true` if the kernel is short of memory for sockets.
     pub(crate) fn kernel_is_full(&self) -> bool {
         self.kernel_is_full.load(Ordering::Relaxed)
     }

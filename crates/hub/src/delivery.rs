@@ -103,7 +103,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     /// Enqueues a document for members of its feed. The document is `step` versions newer than the previous
-    /// one.
+    /// document of the feed.
     pub(crate) fn fan_out_document(
         &mut self,
         members: &[Member],

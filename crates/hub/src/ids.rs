@@ -2,9 +2,9 @@
 //! restart, or of another node, almost never matches. A message has the same id on all nodes: the id that its
 //! publisher drew, or one derived from its position.
 //!
-//! A number of a core and a counter is mixed with a key of the process. The mixing is one-to-one
-//! (SplitMix64's finalizer), so ids differ because the numbers do. Clients see ids. The key is a hash of the
-//! seed, so that ids reveal no part of the seed, on which hashes of names depend.
+//! An id mixes the core's number and a counter with a key of the process. The mixing is one-to-one
+//! (SplitMix64's finalizer), so different cores and counters give different ids. The hashes of names depend
+//! on the process's seed, which clients must not learn from ids. So the key is only a hash of the seed.
 
 use crate::dispatch::{CORES_MAX, CoreId};
 use crate::publication::Position;

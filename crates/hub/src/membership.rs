@@ -15,7 +15,8 @@ use crate::topic::{Room, Topic};
 use bytes::Bytes;
 use std::time::Instant;
 
-/// While this many messages wait for a core, membership changes for that core aren't taken, and stay levels.
+/// Number of messages waiting for a core above which the core receives no membership changes. The changes
+/// wait in [`crate::members`], which merges the changes of each session.
 const MESSAGES_MAX: usize = 1_024;
 
 impl<E: Encoder> Hub<E> {

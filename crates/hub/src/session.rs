@@ -285,7 +285,7 @@ impl<E: Encoder> Sessions<E> {
                 subscription.flags.set(Flags::DELAYED, false);
                 self.rates.cancel_delay(Member { session: index, subscription: slot });
             }
-            // It is unknown which deliveries in flight have arrived.
+            // The client may not have received the deliveries in flight.
             subscription.behind = UNKNOWN;
             subscription.waiting = 0;
             for newest in [&mut subscription.newest, &mut subscription.state] {

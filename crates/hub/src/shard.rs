@@ -373,7 +373,7 @@ impl<E: Encoder> Hub<E> {
         self.sessions.handle_time(now)
     }
 
-    /// Returns the time for the next [`Hub::handle_time`] without other events.
+    /// Returns the time at which [`Hub::handle_time`] must be called, if nothing else happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.sessions.rates.next_due()
     }

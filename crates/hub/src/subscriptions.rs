@@ -71,8 +71,8 @@ impl<E: Encoder> Sessions<E> {
         self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(in_use).count())
     }
 
-    /// Returns the slot for messages to a session alone. It is under `Queue`, and free again once it is
-    /// empty.
+    /// Returns the slot for messages to this session alone, and creates the slot if needed. The slot has the
+    /// policy `Queue`, and becomes free when no such message is pending.
     pub(crate) fn direct(&mut self, id: SessionId) -> Option<Member> {
         let found = self
             .alive(id)?

@@ -363,7 +363,7 @@ impl Application {
         }
     }
 
-    /// Ends links and sessions whose time is over.
+    /// Ends the links and sessions that have timed out.
     pub fn handle_timeout(&mut self, now: Instant) {
         let numbers: Vec<u32> = self.workers.keys().copied().collect();
         for number in numbers {

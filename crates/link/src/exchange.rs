@@ -264,7 +264,7 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
     /// Entries of the frames that the peer hasn't acknowledged. The peer may have handled some of them.
     pub fn kept_entries(&mut self) -> impl Iterator<Item = O> {
         self.outgoing.finish(self.incoming.handled);
-        // They are our own frames, so all of them are valid.
+        // The kept frames were made here, so all of them are valid.
         let frames = self.outgoing.kept.iter().map(|kept| Received::new(kept.frame.to_bytes()));
         frames.flatten().flatten().flatten()
     }

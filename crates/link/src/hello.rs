@@ -83,7 +83,7 @@ pub enum OnCrash {
     Disconnect,
     /// Another worker receives them: each is handled at least once.
     Redeliver,
-    /// They are dropped: each is handled at most once.
+    /// The messages are dropped, so each is handled at most once.
     Drop,
 }
 

@@ -36,7 +36,7 @@ impl From<Result<EventReply, Denial>> for Answer {
 
 /// Receives answers for the cores that asked, or for a layer between the core and the answering part.
 pub trait Answers: Send + Sync {
-    /// Answers a question. No effect if the client has disconnected, the time is over, or the question has been answered. But
+    /// Answers a question. No effect if the client has disconnected, or the question has timed out or been answered. But
     /// messages to rooms in a late reply to an event are still sent. The call doesn't block.
     ///
     /// # Errors

@@ -49,9 +49,10 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// [`Command::Emit`](super::Command::Emit).
     fn publish(&self, message: &Broadcast) -> Result<(), Busy>;
 
-    /// Whether the engine orders feeds and rooms with history, for all nodes. If so, messages to a single room with history,
-    /// except volatile ones, leave by [`Self::publish_with_history`] instead. Members on this node receive such a message when
-    /// the engine returns it: [`NodeInbox::update_room`](super::NodeInbox::update_room). Called once, when the node starts.
+    /// Returns `true` if the engine orders feeds and rooms with history, for all nodes. If so, messages to a single room with
+    /// history, except volatile ones, leave by [`Self::publish_with_history`] instead. Members on this node receive such a
+    /// message when the engine returns it: [`NodeInbox::update_room`](super::NodeInbox::update_room). Called once, when the node
+    /// starts.
     fn orders_history(&self) -> bool {
         false
     }
@@ -96,7 +97,7 @@ pub trait Broker: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether another node has given this id to a session, which may have ended.
+    /// Returns `true` if another node has given this id to a session, which may have ended.
     fn has_issued(&self, _id: PublicId) -> bool {
         false
     }

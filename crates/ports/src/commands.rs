@@ -286,7 +286,7 @@ pub trait Commands: Send + Sync {
     /// ([`Topology::is_ordered`](crate::Topology::is_ordered)).
     fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>);
 
-    /// Whether this node, or another node of the cluster, has given this id to a session, which may have ended.
+    /// Returns `true` if this node, or another node of the cluster, has given this id to a session, which may have ended.
     fn is_session_id(&self, id: PublicId) -> bool;
 
     /// Carries out an action on sessions.

@@ -82,7 +82,7 @@ impl FirstMessages {
     }
 }
 
-/// Whether a request header has this name, or a spelling that some servers take for it: `_` for `-`.
+/// Returns `true` if a request header has this name, or a spelling that some servers take for it: `_` for `-`.
 pub fn is_named(header: &str, name: &str) -> bool {
     let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     header.bytes().map(dashed).eq(name.bytes().map(dashed))

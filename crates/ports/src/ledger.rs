@@ -345,7 +345,7 @@ impl Holding {
         self.0.as_ref().map_or(0, |entry| entry.held.iter().sum())
     }
 
-    /// Whether no bytes are held.
+    /// Returns `true` if no bytes are held.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()

@@ -97,8 +97,8 @@ pub trait NodeInbox: Send + Sync {
     /// if the client still waits.
     fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>);
 
-    /// Delivers a socket for which a client waits, after [`Self::expect_socket`]; or `None` if no node has the socket. No
-    /// effect if the client has disconnected, or the time is over.
+    /// Delivers a socket for which a client waits, after [`Self::expect_socket`]; or `None` if no node has the socket. No effect
+    /// if the client has disconnected, or its wait has timed out.
     ///
     /// # Errors
     /// An inbox is full; the socket is lost.

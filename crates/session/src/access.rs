@@ -74,7 +74,7 @@ impl AccessLog {
         self.entries[index] = Some(Box::new(entry));
     }
 
-    /// Whether a connection has a request whose response hasn't begun.
+    /// Returns `true` if a connection has a request whose response hasn't begun.
     pub fn awaits_status(&self, index: usize) -> bool {
         self.entries
             .get(index)

@@ -96,7 +96,7 @@ impl Budget {
         self.revisited_bytes += (self.done_bytes - before.0).max(MESSAGE_BYTES);
     }
 
-    /// Whether this turn has room for more connections that earlier turns left unfinished.
+    /// Returns `true` if this turn has room for more connections that earlier turns left unfinished.
     pub fn has_room(&self) -> bool {
         self.left_bytes < self.bytes_max
     }
@@ -119,7 +119,7 @@ impl Budget {
         self.published_bytes += bytes;
     }
 
-    /// Whether so much has been published that pending deliveries must be sent.
+    /// Returns `true` if so much has been published that pending deliveries must be sent.
     #[inline]
     pub fn published_much(&self) -> bool {
         self.published_bytes > self.published_bytes_max
@@ -131,7 +131,7 @@ impl Budget {
         std::mem::take(&mut self.published_bytes)
     }
 
-    /// Whether work that may publish more continues in this turn, after it has published this number of bytes.
+    /// Returns `true` if work that may publish more continues in this turn, after it has published this number of bytes.
     #[inline]
     pub fn may_publish_after(&self, bytes: usize) -> bool {
         bytes <= self.published_bytes_max
@@ -153,7 +153,7 @@ impl Budget {
         self.done_bytes += deliveries as usize * DELIVERY_BYTES;
     }
 
-    /// Whether the current connection has used its share.
+    /// Returns `true` if the current connection has used its share.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.done_bytes >= self.stop_at_bytes

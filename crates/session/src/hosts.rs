@@ -51,7 +51,7 @@ impl Hosts {
         hosts.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a request for this host may be answered.
+    /// Returns `true` if a request for this host may be answered.
     pub(crate) fn allow(&self, authority: &str) -> bool {
         if self.0.is_empty() {
             return true;

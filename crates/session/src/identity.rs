@@ -215,7 +215,7 @@ pub enum End {
 }
 
 impl End {
-    /// Whether the client should reconnect automatically.
+    /// Returns `true` if the client should reconnect automatically.
     pub(crate) fn may_reconnect(self) -> bool {
         matches!(self, Self::Because(why) if why.reconnect())
     }

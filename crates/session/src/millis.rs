@@ -55,7 +55,7 @@ impl Millis {
         Self::new(self.0.get().wrapping_add(grain - 1) & !(grain - 1))
     }
 
-    /// Whether this time is before `other`.
+    /// Returns `true` if this time is before `other`.
     #[inline]
     pub fn is_before(self, other: Self) -> bool {
         (self.0.get().wrapping_sub(other.0.get()) as i32) < 0

@@ -85,12 +85,12 @@ impl SessionIds {
         self.moved.find(id).or_else(|| id.decode(self.seed))
     }
 
-    /// Whether a session of this node or of another one has this id. The session may have ended.
+    /// Returns `true` if a session of this node or of another one has this id. The session may have ended.
     pub(crate) fn is_issued(&self, id: PublicId) -> bool {
         self.find(id).is_some() || self.broker.as_ref().is_some_and(|broker| broker.has_issued(id))
     }
 
-    /// Whether a text is the id of a session, which backends address like a room. No client may.
+    /// Returns `true` if a text is the id of a session, which backends address like a room. No client may.
     #[inline]
     pub(crate) fn names_session(&self, text: &str) -> bool {
         PublicId::parse(text).is_some_and(|id| self.is_issued(id))

@@ -242,7 +242,7 @@ impl Options {
         if self.base_path.is_empty() { "/" } else { &self.base_path }
     }
 
-    /// Whether the other end of a socket is an authenticating proxy, which may name users.
+    /// Returns `true` if the other end of a socket is an authenticating proxy, which may name users.
     pub fn is_gateway(&self, peer: std::net::IpAddr) -> bool {
         self.tokens.proxy.as_ref().is_some_and(|proxy| proxy.from.contains(peer))
     }

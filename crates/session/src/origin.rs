@@ -87,7 +87,7 @@ pub(crate) fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Whether a text is a host name, an IPv4 address, or an IPv6 address in brackets.
+/// Returns `true` if a text is a host name, an IPv4 address, or an IPv6 address in brackets.
 pub(crate) fn is_name(name: &str) -> bool {
     match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -151,13 +151,13 @@ impl Origins {
         }
     }
 
-    /// Whether a request with this `Origin`, sent to `host` (a name with its port), is allowed. `is_secure` is `true` if the
-    /// request was sent over HTTPS: a page of `http://host` then isn't the server's own.
+    /// Returns `true` if a request with this `Origin`, sent to `host` (a name with its port), is allowed. `is_secure` is `true`
+    /// if the request was sent over HTTPS: a page of `http://host` then isn't the server's own.
     pub fn allow(&self, origin: Option<&str>, host: &str, is_secure: bool) -> bool {
         origin.is_none_or(|origin| self.any || self.names(origin, host, is_secure))
     }
 
-    /// Whether an origin is the server's own or listed by name.
+    /// Returns `true` if an origin is the server's own or listed by name.
     fn names(&self, origin: &str, host: &str, is_secure: bool) -> bool {
         let Some(origin) = parse(origin) else { return false };
         let same_host = split_port(host).is_some_and(|(name, port)| {
@@ -171,8 +171,8 @@ impl Origins {
 }
 
 impl Origins {
-    /// Whether a request comes from a page of the server's own origin, or of an origin that the list names. `false` for
-    /// programs that aren't browsers. A same-origin request may have no `Origin`; then the browser must state that the
+    /// Returns `true` if a request comes from a page of the server's own origin, or of an origin that the list names. `false`
+    /// for programs that aren't browsers. A same-origin request may have no `Origin`; then the browser must state that the
     /// request is same-origin (Fetch Metadata). `host` is the host and port that the client named.
     pub(crate) fn vouches_for(&self, request: &Request<'_>, host: &str, is_secure: bool) -> bool {
         match request.header("origin") {

@@ -121,7 +121,7 @@ impl ProxyUsers {
         std::iter::once(&*self.user_header).chain(self.groups_header.as_deref()).chain(secret)
     }
 
-    /// Whether an application may see this header of a request: never the secret, and the user only if `has_user`.
+    /// Returns `true` if an application may see this header of a request: never the secret, and the user only if `has_user`.
     pub(crate) fn shows(&self, header: &str, has_user: bool) -> bool {
         let mut hidden = self.headers().filter(|name| is_named(header, name));
         let is_secret = |name: &str| self.secret.as_ref().is_some_and(|(secret, _)| **secret == *name);

@@ -158,12 +158,12 @@ impl RecoverableSockets {
         self.slots.get(slot)
     }
 
-    /// Whether a socket's client is disconnected.
+    /// Returns `true` if a socket's client is disconnected.
     pub(crate) fn is_suspended(&self, slot: usize) -> bool {
         self.slots.get(slot).is_some_and(|socket| socket.place.is_suspended())
     }
 
-    /// Whether a socket still belongs to this client.
+    /// Returns `true` if a socket still belongs to this client.
     pub(crate) fn is_of(&self, slot: usize, session: SessionId, client: ClientId) -> bool {
         self.slots
             .get(slot)

@@ -70,8 +70,8 @@ impl Options {
     }
 }
 
-/// Whether the same rooms keep history before and after a reload. Otherwise, the cores would disagree for a moment about
-/// which core orders a room.
+/// Returns `true` if the same rooms keep history before and after a reload. Otherwise, the cores would disagree for a
+/// moment about which core orders a room.
 fn has_same_rooms(before: &[(String, HistoryLimits)], now: &[(String, HistoryLimits)]) -> bool {
     let kept = |(prefix, limits): &(String, HistoryLimits)| (prefix.clone(), limits.publications_max > 0);
     before.iter().map(kept).eq(now.iter().map(kept))

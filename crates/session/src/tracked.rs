@@ -13,7 +13,7 @@ impl<T> Tracked<T> {
         Self { value, has_changed: true }
     }
 
-    /// Whether the value may have been changed since the last call of [`Self::take_changed`].
+    /// Returns `true` if the value may have been changed since the last call of [`Self::take_changed`].
     #[inline]
     pub fn has_changed(&self) -> bool {
         self.has_changed

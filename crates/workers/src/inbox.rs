@@ -202,7 +202,7 @@ impl Inbox {
         taken.calls
     }
 
-    /// Registers the service to be woken by the next call. Returns `false` if there are calls already. Calls of the cluster don't count
+    /// Registers the service's waker for the next call. Returns `false` if calls already wait. Calls of other nodes are ignored
     /// while the service is blocked.
     pub(crate) fn register(&self, waker: &Waker, is_blocked: bool) -> bool {
         let mut calls = self.lock();

@@ -240,7 +240,7 @@ fn to_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Whether RESUME and RESTORED can have this text of a socket: RESUME nests it three levels deeper.
+/// Returns `true` if RESUME and RESTORED can have this text of a socket: RESUME nests it three levels deeper.
 pub(crate) fn can_be_kept(text: &Json) -> bool {
     text.as_str().len() <= DATA_BYTES_MAX && text.depth() <= RESUMED_DEPTH_MAX
 }

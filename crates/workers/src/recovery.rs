@@ -157,7 +157,7 @@ fn kept_bytes(pid: &str, socket: &Persisted) -> usize {
     ENTRY_BYTES + texts + names_bytes(&socket.rooms)
 }
 
-/// Whether a socket with these rooms receives a broadcast.
+/// Returns `true` if a socket with these rooms receives a broadcast.
 fn is_for(rooms: &HashSet<&str>, broadcast: &LinkBroadcast) -> bool {
     let is_in = |names: &[Box<str>]| names.iter().any(|name| rooms.contains(&**name));
     (broadcast.rooms.is_empty() || is_in(&broadcast.rooms)) && !is_in(&broadcast.except)

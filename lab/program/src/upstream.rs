@@ -32,7 +32,7 @@ use crate::payload::{self, HEAD_BYTES, Head};
 const CONNECTIONS_MAX: usize = 64;
 /// Time by which waits end early, to be on time. The rest is polled.
 const WAKE_EARLY: Duration = Duration::from_micros(200);
-/// A string document before the first version.
+/// The response before the first version, if the document is a string.
 const NOTHING_YET: &[u8] = b"null";
 
 /// Content of the responses, in its newest version.

@@ -30,7 +30,7 @@ impl Expected {
         }
     }
 
-    /// Removes rooms whose time is over.
+    /// Removes the rooms that were expected for [`EXPECTED_TIME`].
     pub(super) fn expire(&mut self, now: Instant) {
         while self.order.front().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= EXPECTED_TIME)
             && let Some((at, room)) = pop_front(&mut self.order)

@@ -59,7 +59,7 @@ impl Absence {
         self.0.borrow().map(|away| away.lost_at.elapsed()).unwrap_or_default()
     }
 
-    /// Sets whether the absence that began at `lost_at` makes the node unready. Returns whether that is a change.
+    /// Sets whether the absence that began at `lost_at` makes the node unready. Returns `true` if that is a change.
     fn set_unready(&self, lost_at: Instant, makes_unready: bool) -> bool {
         self.0.send_if_modified(|away| match away {
             Some(away) if away.lost_at == lost_at && away.shown.makes_unready != makes_unready => {

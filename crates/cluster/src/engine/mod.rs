@@ -417,8 +417,8 @@ pub trait Engine: Send + Sync {
     fn set_interest(&self, channel: Channel, is_interested: bool);
 
     /// Makes a request. Requests of one node about one topic take effect in the order of the calls. A [`Request::History`] or
-    /// [`Request::LoadFeed`] may wait until the interest in its topic is established, so that messages that the answer lacks
-    /// arrive as messages.
+    /// [`Request::LoadFeed`] may wait until the interest in its topic is established, so that each message is in the answer or
+    /// arrives as an event.
     fn request(&self, request: Request) -> Answer;
 
     /// Messages and requests that wait for the server.

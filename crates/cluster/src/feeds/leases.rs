@@ -93,7 +93,8 @@ impl Feeds {
     pub(super) fn handle_unwanted(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let holds = feed.is_fetched() && feed.phase.holding().is_some();
-        // Clients that subscribe and unsubscribe in a loop cause no additional requests.
+        // The lease is kept for `idle_ttl`, so clients that subscribe and unsubscribe in a loop cause no additional
+        // requests.
         feed.local = Local::Unsubscribed { until: holds.then(|| now + self.idle_ttl) };
         feed.waiting = None;
         if feed.refresh == Refresh::Due {

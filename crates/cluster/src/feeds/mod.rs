@@ -304,7 +304,7 @@ impl Feeds {
     fn handle_term(&mut self, now: Instant, sender: NodeId, key: &Key, term: u64) -> bool {
         let Some(feed) = self.feeds.get_mut(key) else { return false };
         if feed.phase.is_reading() {
-            // The answer has the entry, or the log is read once more.
+            // The pending read may return the log without this entry, so another read follows it.
             feed.phase.begin_read();
             return false;
         }

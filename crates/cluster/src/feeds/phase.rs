@@ -207,7 +207,7 @@ impl Phase {
         self.renew(asked_at);
     }
 
-    /// Extends the lease, from the request at `asked_at` on.
+    /// Extends the lease. Its duration counts from the request at `asked_at`.
     pub(super) fn renew(&mut self, asked_at: Instant) {
         if let Self::Holding(holding) = self {
             holding.renew_at = asked_at + RENEW_INTERVAL;

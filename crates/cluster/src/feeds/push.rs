@@ -40,7 +40,7 @@ impl Feeds {
         self.reschedule(key);
     }
 
-    /// Fails the pushes whose time is over.
+    /// Fails the pushes that have timed out.
     pub(super) fn expire_pushes(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         while feed.pushes.front().is_some_and(|push| push.deadline <= now)

@@ -147,7 +147,7 @@ impl Feeds {
         let Some(Storing { pending, push: id, then_read }) = holding.end_storing() else { return };
         let (is_logged, update) = feed.log.handle_stored(pending, id.is_some(), &mut self.replaced);
         holding.is_logged = is_logged;
-        // A push whose time is over has been answered.
+        // A push that has timed out has already been answered.
         let is_first = id.is_some() && feed.pushes.front().map(|push| push.id) == id;
         let push = if is_first { feed.pushes.pop_front() } else { None };
         feed.plan_refresh(now, random, false);

@@ -42,22 +42,22 @@ pub const RECORD_AGE_MAX: Duration = Duration::from_secs(60);
 /// The reason why a frame was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// It ends too early.
+    /// The frame ends too early.
     #[error("the frame is too short")]
     TooShort,
-    /// It breaks a rule of its format.
+    /// The frame breaks a rule of its format.
     #[error("the frame is malformed")]
     Malformed,
-    /// It is of another version.
+    /// The frame has another version of the format.
     #[error("the frame is of another version of the format; all nodes have to run compatible versions")]
     Version,
-    /// Its tag is wrong: its sender has another secret, or none.
+    /// The frame's tag is wrong: the sender has another secret, or none.
     #[error("the frame isn't authentic; all nodes need the same `cluster.secret`")]
     NotAuthentic,
-    /// A text in it is too long.
+    /// A name in the frame is too long.
     #[error("a name in the frame is too long")]
     Name,
-    /// It has a version of a feed that is larger than this node's documents may be.
+    /// The frame contains a document that is larger than this node's `document_bytes_max`.
     #[error("the document is larger than `document_bytes_max` of this node's feeds")]
     TooLarge,
 }

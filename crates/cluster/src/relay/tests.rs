@@ -296,7 +296,7 @@ async fn a_request_whose_owner_is_lost_is_answered() {
     let bad_gateway = ("HTTP/1.1 502 Bad Gateway".to_owned(), Err(OwnerLost));
     assert_eq!(lost(b"GET /", &[]).await, bad_gateway);
     assert_eq!(lost(b"POST /", &["HTTP/1.1 100 Continue\r\n\r\n"]).await, bad_gateway);
-    // A response 502 would become a part of the answer that has begun. An owner answers one request.
+    // The client receives no response 502 once a final response has begun: the 502 would become a part of it.
     for answers in [
         &["HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nthe first bytes"][..],
         &["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"],

@@ -4,7 +4,7 @@
 //! publishers, and may overtake each other. Messages without a ticket keep their order: at most one is in flight, and no other
 //! message of its room. Otherwise, a message that is sent again could follow a later one.
 //!
-//! **Invariants.** Each message is decided once. It isn't sent any more when its time is over, so its publisher's next message
+//! **Invariants.** Each message is decided once. A message that has timed out is no longer sent, so the publisher's next message
 //! follows it. Each attempt has the same idempotency key, so a message has one position in an epoch. An engine that has lost its
 //! data doesn't know the key, and stores the message again, in a new epoch.
 

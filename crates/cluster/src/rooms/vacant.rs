@@ -1,9 +1,9 @@
 //! Vacant rooms: rooms with history that clients of this node have published to, and that have no subscribers on this node.
 //!
 //! A rule may allow clients to publish to rooms of any name, and the engine stores each such room until its messages have reached
-//! their age. So the number of vacant rooms that a node causes in the engine is bounded. An address may add a room while it has
-//! fewer rooms than are still free. It counts with at most half of the maximum, so that it takes at most half, and prevents no
-//! other address from publishing.
+//! their age. So the number of vacant rooms that a node causes in the engine is bounded. A client address may add a room while it
+//! has fewer rooms than are still free. Each address counts at most half of the maximum, so no address can prevent others from
+//! publishing.
 //!
 //! A room with subscribers on this node doesn't count before the last one has left. The memory of sessions bounds such rooms.
 
@@ -36,9 +36,9 @@ pub(crate) struct VacantRooms {
     grace: Duration,
     rooms: ShrinkingMap<Room, Trace>,
     due: BTreeSet<(Instant, Room)>,
-    /// The number of rooms of each address.
+    /// Number of rooms per client address.
     sources: ShrinkingMap<u64, usize>,
-    /// Number of rooms of all addresses. An address counts with at most half of the maximum.
+    /// Number of rooms of all addresses, where each address counts at most `max / 2` rooms.
     counted: usize,
     refused: u64,
     charge: Charge,

@@ -46,19 +46,20 @@ pub const ATTACHMENTS_MAX: usize = 1000;
 /// Maximum length of a name: of an event, a room, a server, a request. Answers repeat some of them for each client.
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// Why a payload was refused. Its sender is at fault, except for [`TooLarge`](Self::TooLarge) when encoding.
+/// The reason why a payload was refused. The sender is at fault, except for [`TooLarge`](Self::TooLarge) when
+/// encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// It is neither JSON nor MessagePack, or a part that it needs is missing or of another type.
+    /// The payload is neither JSON nor MessagePack, or a required field is missing or has the wrong type.
     #[error("the message is malformed")]
     Malformed,
-    /// It is larger than 16 MiB, or would be.
+    /// The payload is larger than 16 MiB, or would be after encoding.
     #[error("the message is larger than {PAYLOAD_BYTES_MAX} bytes")]
     TooLarge,
-    /// Its values are nested too deeply.
+    /// The values of the payload are nested too deeply.
     #[error("the message is nested deeper than {} levels", stentor_json::DEPTH_MAX)]
     TooDeep,
-    /// It has too many rooms, sessions or attachments.
+    /// The message has too many rooms, sessions or attachments.
     #[error("the message names too many rooms, sessions or attachments")]
     TooMany,
     /// The name of an event, a room, a server or a request is too long.
@@ -67,19 +68,19 @@ pub enum WireError {
     /// The message is a broadcast of two elements, without a sender, as packages before 2015 sent it.
     #[error("the message has the format of socket.io-redis before version 1.0; update its sender")]
     Obsolete,
-    /// It is Python's pickle.
+    /// The payload is in Python's pickle format.
     #[error("the message is pickled, as python-socketio before version 5.14 does; update its sender")]
     Pickle,
-    /// It is neither an event nor a request that is known.
+    /// The message is neither an event nor a known request.
     #[error("the message is of an unknown type")]
     UnknownType,
-    /// Its event has a name that clients refuse.
+    /// The event has a name that clients refuse.
     #[error("the message is an event with a reserved name")]
     ReservedEvent,
-    /// It has binary data, which JSON can't represent.
+    /// The message has binary data, which JSON can't represent.
     #[error("the message has binary data, which the JSON parser can't write")]
     NoBinary,
-    /// A placeholder in it names an attachment that isn't there.
+    /// A placeholder names an attachment that the message doesn't have.
     #[error("a placeholder in the message is malformed")]
     BadPlaceholder,
 }

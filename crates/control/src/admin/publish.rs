@@ -177,8 +177,8 @@ async fn send(
     Ok(())
 }
 
-/// The target of a message that is sent like [`Command::Emit`]: one to a session, whose id is the room's name, or a volatile
-/// one. `None` for a publication.
+/// The target of a message that is sent as [`Command::Emit`]: a session, if the room's name is its id, or the room of a volatile
+/// message. `None` for other messages, which are published.
 fn target_of(state: &State, room: &Room, volatile: bool) -> Result<Option<Target>, Refusal> {
     let target = Target::of(room.namespace()).map_err(|error| bad(error.to_string()))?;
     Ok(match session_named(state, room.name()) {

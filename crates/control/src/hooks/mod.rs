@@ -66,7 +66,7 @@ use stentor_ports::{
 };
 use tokio::sync::Notify;
 
-/// Maximum size of the questions of one request in bytes, unless it has only one.
+/// Maximum size of the questions in one request in bytes. A single question may be larger.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Approximate size of a question without its text, in bytes.
 const QUESTION_BYTES: usize = 256;

@@ -119,7 +119,7 @@ fn parse(
 ) -> Result<UrlTemplate, String> {
     let shown_url = shown_url.as_str();
     let wrong = |why: &str| {
-        // The password may be anywhere in a mistyped URL.
+        // A URL with `@` isn't shown: if it is mistyped, the password may be anywhere in it.
         if shown_url.contains('@') {
             return why.to_owned();
         }

@@ -213,8 +213,8 @@ impl Queues {
         self.lanes[upstream].firsts.waiting_of(owner)
     }
 
-    /// Compares two owners. The one with fewer waiting first fetches of the upstream is less, because it is
-    /// served sooner.
+    /// Compares two owners. The owner with fewer waiting first fetches of the upstream is less: it is served
+    /// sooner.
     pub(super) fn sooner(&self, upstream: usize, one: Owner, other: Owner) -> std::cmp::Ordering {
         self.waiting_of(upstream, one).cmp(&self.waiting_of(upstream, other))
     }

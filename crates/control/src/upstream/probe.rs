@@ -39,7 +39,7 @@ pub(crate) enum ProbeError {
     NoFeed(Key),
 }
 
-/// Fetches keys outside the schedule, with these options.
+/// Fetches single keys outside the schedule.
 pub(crate) struct Prober {
     options: FeedsOptions,
     upstreams: Upstreams,

@@ -233,7 +233,7 @@ impl Ring {
         self.io.submitter().register_files_update(slot, &[fd.as_raw_fd()]).map(drop)
     }
 
-    /// Makes a file descriptor for a slot's file, now. Also submits all earlier entries.
+    /// Makes a file descriptor for a slot's file, and waits for the result. Also submits all earlier entries.
     ///
     /// # Errors
     /// The kernel is out of file descriptors; EINVAL before Linux 6.8.

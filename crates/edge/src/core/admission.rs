@@ -27,7 +27,7 @@ const SHARE_SAMPLES_MAX: usize = 1_024;
 /// Minimum time between two warnings about one address with most sessions.
 const SHARE_WARNING_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Whether the node can serve one more connection.
+/// Returns `true` if the node can serve one more connection.
 pub(super) fn has_room(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) -> bool {
     // The accepted connection is already counted.
     let has_room = protocols.ex.shared.connections() <= conns.connections_max(&protocols.ex);

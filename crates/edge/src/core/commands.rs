@@ -172,7 +172,7 @@ fn work_on_tasks(
     }
 }
 
-/// Works on a task. Returns whether the task is finished.
+/// Works on a task. Returns `true` if the task is finished.
 fn work_on_sessions(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

@@ -213,7 +213,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Whether the kernel has accepted bytes since the last call. `None` if no send is in flight.
+    /// Returns `Some(true)` if the kernel has accepted bytes since the last call. `None` if no send is in flight.
     pub(super) fn progress(&mut self, index: usize) -> Option<bool> {
         let conn = self.table.get_mut(index)?;
         if !conn.in_flight {
@@ -271,7 +271,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Whether connections wait for the next turn.
+    /// Returns `true` if connections wait for the next turn.
     pub(super) fn has_left(&self) -> bool {
         !self.left.is_empty() || !self.next_turn.is_empty() || !self.waiting_to_inflate.is_empty()
     }
@@ -283,7 +283,7 @@ impl<D: Driver> Connections<D> {
         ex.options().limits.connections_max.min(descriptors)
     }
 
-    /// Whether the number of connections is near the maximum.
+    /// Returns `true` if the number of connections is near the maximum.
     pub(super) fn is_nearly_full(&self, ex: &Executor) -> bool {
         ex.shared.connections() > self.connections_max(ex) / 8 * 7
     }

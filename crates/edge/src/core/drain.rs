@@ -101,7 +101,7 @@ impl Draining {
         self.next_at = begin + time.mul_f64(slot / slots.max(1) as f64);
     }
 
-    /// Whether no target is left.
+    /// Returns `true` if no target is left.
     fn is_empty(&self) -> bool {
         self.targets.is_empty() && self.postponed.is_empty()
     }
@@ -154,8 +154,8 @@ impl Upkeep {
         self.continue_drain(conns, protocols, mail);
     }
 
-    /// Whether all cores are drained, or the time is over. A core continues until all are drained, because the others need it
-    /// when a socket moves to another node.
+    /// Returns `true` if all cores are drained, or the drain has timed out. A core continues until all cores are drained, because
+    /// other cores need it when a socket moves to another node.
     #[inline]
     pub(super) fn is_drained(
         &mut self,
@@ -242,7 +242,7 @@ impl Upkeep {
     }
 }
 
-/// Assigns a slot to each session.
+/// Assigns a slot to each session and to each relayed connection, in random order; SSE streams have the last slots.
 fn begin_window(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, drain: &mut Draining) {
     let clients = protocols.clients.ids().into_iter().map(Target::Client);
     let mut others: Vec<Target> = clients.collect();
@@ -293,7 +293,7 @@ fn end_target(
     true
 }
 
-/// Whether a client has pending messages that it can still receive.
+/// Returns `true` if a client has pending messages that it can still receive.
 fn client_has_pending(conns: &Connections<impl Driver>, protocols: &Protocols, id: ClientId) -> bool {
     let Some(state) = protocols.client_state(id).filter(|state| !state.ended) else { return false };
     if !state.queue.is_empty() {
@@ -381,7 +381,7 @@ fn finish_drain(
     }
 }
 
-/// Whether a connection gets a slot of its own: a WebSocket with a session, or an unfinished stream.
+/// Returns `true` if a connection gets a slot of its own: a WebSocket with a session, or an unfinished stream.
 fn has_slot(conn: &Conn) -> bool {
     match &conn.machine {
         Machine::WebSocket(_) => conn.session.is_some(),

@@ -65,7 +65,7 @@ impl Table {
         (self.ends.oldest != NONE).then_some(self.ends.oldest as usize)
     }
 
-    /// Whether a connection has no request that waits or is being answered.
+    /// Returns `true` if a connection has no request that waits or is being answered.
     fn awaits_request(&self, index: usize) -> bool {
         match self.get(index) {
             Some(Conn { machine: Machine::Http(connection), in_flight, replies, .. }) => {
@@ -77,7 +77,7 @@ impl Table {
     }
 }
 
-/// Closes a connection without a request, the oldest first. Returns whether there was one on this core.
+/// Closes a connection without a request, the oldest first. Returns `true` if there was one on this core.
 pub(super) fn evict(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) -> bool {
     for _ in 0..LOOKS_MAX {
         let Some(index) = conns.table.oldest() else { return false };

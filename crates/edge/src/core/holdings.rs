@@ -41,7 +41,7 @@ impl Conn {
         self.replies.set_holding(ledger, held);
     }
 
-    /// Whether the connection holds no additional memory, which is the usual case.
+    /// Returns `true` if the connection holds no additional memory, which is the usual case.
     #[inline]
     pub(super) fn holds_nothing(&self) -> bool {
         self.replies.is_empty()

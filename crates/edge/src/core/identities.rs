@@ -90,7 +90,7 @@ fn ask_for_token(
     actions::send_to_session(conns, protocols, session, what);
 }
 
-/// Continues with a recheck. Returns whether the recheck is finished.
+/// Continues with a recheck. Returns `true` if the recheck is finished.
 pub(super) fn work_on_recheck(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

@@ -56,7 +56,7 @@ impl Mailboxes {
         }
     }
 
-    /// Sends `mail` to another core after all earlier messages to it. Returns whether it has been sent. Otherwise it is sent as
+    /// Sends `mail` to another core after all earlier messages to it. Returns `true` if it has been sent. Otherwise it is sent as
     /// soon as the ring has room.
     fn post(&mut self, core: CoreId, mail: CoreMessage) -> bool {
         let (Some(sender), waiting) = (&mut self.to[core], &mut self.waiting[core]) else { return true };
@@ -101,7 +101,7 @@ impl Mail {
         }
     }
 
-    /// Whether there are messages that haven't been sent.
+    /// Returns `true` if there are messages that haven't been sent.
     #[inline]
     pub(super) fn has_unsent(&self, ex: &Executor) -> bool {
         self.waits || ex.dispatches() != self.dispatches_sent
@@ -209,12 +209,12 @@ impl<D: Driver> Connections<D> {
     }
 }
 
-/// Whether publishing connections must wait for another core or for the broker.
+/// Returns `true` if publishing connections must wait for another core or for the broker.
 fn is_congested(ex: &mut Executor) -> bool {
     ex.waiting_for_broker() > 0 || are_cores_behind(ex)
 }
 
-/// Whether another core is behind by more than one ring, in messages, bytes or answers.
+/// Returns `true` if another core is behind by more than one ring, in messages, bytes or answers.
 pub(super) fn are_cores_behind(ex: &mut Executor) -> bool {
     let limits = &ex.options().limits;
     let (messages_max, bytes_max) = (limits.mailbox_messages_max, limits.mailbox_bytes_max);

@@ -90,7 +90,8 @@ pub(super) fn refuse_input(conns: &mut Connections<impl Driver>, protocols: &mut
 }
 
 impl Upkeep {
-    /// Checks the memory pressure, and makes room if a round is due. Returns whether memory is or was short.
+    /// Checks the memory pressure. While memory is short, frees some once per [`ROUND_INTERVAL`]. Returns `true` if memory is or
+    /// was short.
     #[inline]
     pub(super) fn check_memory(
         &mut self,

@@ -41,7 +41,7 @@ pub(super) fn migrate_or_stay(
     }
 }
 
-/// Moves a client. Returns whether it has left this core.
+/// Moves a client. Returns `true` if it has left this core.
 pub(super) fn migrate(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

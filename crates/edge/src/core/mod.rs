@@ -138,13 +138,13 @@ impl<D: Driver> Core<D> {
         Ok(())
     }
 
-    /// Whether the node drains, and this core has no work left or no time left.
+    /// Returns `true` if the node drains, and this core has no work left or no time left.
     #[inline]
     pub fn is_finished(&mut self) -> bool {
         self.upkeep.is_drained(&self.conns, &self.protocols, &self.mail)
     }
 
-    /// Waits for events for at most `timeout`, and handles them. Returns whether there was any work.
+    /// Waits for events for at most `timeout`, and handles them. Returns `true` if there was any work.
     ///
     /// # Errors
     /// The driver can't wait for events.

@@ -82,7 +82,7 @@ pub(super) fn sent(conns: &mut Connections<impl Driver>, protocols: &mut Protoco
     flush(conns, protocols, index);
 }
 
-/// Handles that the kernel has accepted all bytes in flight. Returns whether more bytes may wait for the connection.
+/// Handles that the kernel has accepted all bytes in flight. Returns `true` if more bytes may wait for the connection.
 fn taken(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) -> bool {
     let Some(conn) = conns.table.get(index) else { return false };
     // Over HTTP, the next bytes may be the end of a response.

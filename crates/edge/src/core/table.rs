@@ -75,7 +75,7 @@ impl Replies {
         grown
     }
 
-    /// Whether there are neither replies nor a charge.
+    /// Returns `true` if there are neither replies nor a charge.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -111,7 +111,7 @@ impl Held {
         self.0 & reason.0 != 0
     }
 
-    /// Whether the client may have sent data that the core hasn't read because it paused reading.
+    /// Returns `true` if the client may have sent data that the core hasn't read because it paused reading.
     pub(super) fn is_ours(self) -> bool {
         self.has(Self::CORES) || self.has(Self::TURN) || self.has(Self::DECISION)
     }

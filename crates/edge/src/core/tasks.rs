@@ -44,14 +44,14 @@ pub(super) struct Joined {
     pub(super) until: Instant,
 }
 
-/// Whether commands wait.
+/// Returns `true` if commands wait.
 pub(super) fn has_commands_left(protocols: &Protocols, work: &Work) -> bool {
     !work.tasks.unfinished.is_empty()
         || !work.tasks.link.is_empty()
         || !protocols.ex.shared_core().inbox.is_empty()
 }
 
-/// Whether commands wait that can be carried out now.
+/// Returns `true` if commands wait that can be carried out now.
 pub(super) fn has_commands(protocols: &mut Protocols, work: &Work) -> bool {
     // While other cores are behind, commands wait like publishing connections do.
     has_commands_left(protocols, work) && !mail::are_cores_behind(&mut protocols.ex)

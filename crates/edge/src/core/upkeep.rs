@@ -31,7 +31,7 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Begins a drain that was requested since the last turn. Returns whether there was one.
+    /// Begins a drain that was requested since the last turn. Returns `true` if there was one.
     #[inline]
     pub(super) fn follow_drain(
         &mut self,
@@ -58,7 +58,7 @@ impl Upkeep {
         self.begin_drain(conns, protocols, mail, drain);
     }
 
-    /// Whether a drain was requested that this core hasn't begun.
+    /// Returns `true` if a drain was requested that this core hasn't begun.
     #[inline]
     pub(super) fn has_new_drain(&self, ex: &Executor) -> bool {
         ex.shared.drains() != self.drains_seen

@@ -10,8 +10,8 @@
 //!                 └─ next_turn ◄───────────────────────┘
 //! ```
 //!
-//! **Invariants.** In each turn, at least one connection that an earlier turn left continues. A message is never divided between
-//! turns once it has been passed to the application. A message larger than a share has a turn of its own.
+//! **Invariants.** Each turn continues at least one of the connections that earlier turns left. A message is never divided
+//! between turns once it has been passed to the application. A message larger than a share has a turn of its own.
 
 use super::table::Held;
 use super::{CORES_RETRY, Connections, Mail, Protocols, events, tasks};
@@ -114,7 +114,7 @@ impl CpuSampler {
     }
 }
 
-/// Continues a connection that can be handled now, if this turn has room. Returns whether there was one.
+/// Continues a connection that can be handled now, if this turn has room. Returns `true` if there was one.
 pub(super) fn resume_revisited(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -131,7 +131,7 @@ pub(super) fn resume_revisited(
     true
 }
 
-/// Continues a connection that an earlier turn left, if this one has room. Returns whether there was one.
+/// Continues a connection that an earlier turn left, if this one has room. Returns `true` if there was one.
 pub(super) fn resume_one_left(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -148,8 +148,8 @@ pub(super) fn resume_one_left(
     true
 }
 
-/// Continues the next connection whose token waits for verification, if this turn has time left for a signature. Returns whether
-/// there was one.
+/// Continues the next connection whose token waits for verification, if this turn has time left for a signature. Returns `true`
+/// if there was one.
 pub(super) fn begin_verification(conns: &Connections<impl Driver>, protocols: &mut Protocols) -> bool {
     // Connections continue one at a time, because the cost of a verification isn't known in advance.
     conns.revisit.is_empty() && protocols.ex.poll_unverified()

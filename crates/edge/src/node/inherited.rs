@@ -18,7 +18,7 @@ impl Inherited {
         self.0.iter().map(|sockets| sockets.len().div_ceil(cores)).max().unwrap_or(0).max(1)
     }
 
-    /// Whether the listener has sockets.
+    /// Returns `true` if the listener has sockets.
     pub(super) fn has(&self, listener: usize) -> bool {
         self.0.get(listener).is_some_and(|sockets| !sockets.is_empty())
     }

@@ -451,7 +451,7 @@ impl Tls {
         driver.finish(conn, linger);
     }
 
-    /// Whether a connection is open and has no pending data of the layer.
+    /// Returns `true` if a connection is open and has no pending data of the layer.
     pub(super) fn is_idle(&self, conn: ConnId) -> bool {
         let has_event = |event: &Event| matches!(event, Event::PeerFinished(other) if *other == conn);
         let is_still = |connection: &Connection| connection.is_open() && !connection.driver_sends;
@@ -469,7 +469,7 @@ impl Tls {
         Some(detached)
     }
 
-    /// Begins a turn. Returns whether there is work that no event of the driver announces.
+    /// Begins a turn. Returns `true` if there is work that no event of the driver announces.
     pub(super) fn begin_turn(&mut self) -> bool {
         self.handshakes.begin_turn() || !self.events.is_empty()
     }

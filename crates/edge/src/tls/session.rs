@@ -46,7 +46,8 @@ impl Session {
         self.0.is_handshaking()
     }
 
-    /// Whether another ClientHello was requested (HelloRetryRequest, RFC 8446, section 4.1.4), and no session was resumed since.
+    /// Returns `true` if another ClientHello was requested (HelloRetryRequest, RFC 8446, section 4.1.4), and no session was
+    /// resumed since.
     pub(super) fn has_asked_again(&self) -> bool {
         self.0.handshake_kind() == Some(HandshakeKind::FullWithHelloRetryRequest)
     }
@@ -101,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Encrypts `plain` to `out`. `unread` is the rest of the last input. Returns whether the connection can still send.
+    /// Encrypts `plain` to `out`. `unread` is the rest of the last input. Returns `true` if the connection can still send.
     pub(super) fn encrypt(&mut self, plain: &[u8], unread: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
         let records = plain.len().div_ceil(RECORD_BYTES_MAX).max(1);
         let room = plain.len() + records * RECORD_OVERHEAD_BYTES;

@@ -48,7 +48,7 @@ impl Application {
     fn overloaded(&self) -> Option<(u32, usize)> {
         let serving = || self.workers.iter().filter(|(_, worker)| worker.link.takes_sessions());
         let all = self.line.waiting.len() + serving().map(|(_, worker)| worker.sessions.len()).sum::<usize>();
-        // So many workers have one session more than the others.
+        // `rest` workers have one session more than the others.
         let (share, rest) = (all.checked_div(serving().count())?, all % serving().count());
         let staying = serving().map(|(number, worker)| (*number, worker.sessions.len() - worker.releasing));
         let above = staying.clone().filter(|(_, count)| *count > share).count();

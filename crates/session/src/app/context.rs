@@ -171,7 +171,7 @@ impl<'a> Context<'a> {
         self.core.now
     }
 
-    /// Whether the process is above its memory budget (`limits.memory_bytes_max`). [`Context::publish`] checks this
+    /// Returns `true` if the process is above its memory budget (`limits.memory_bytes_max`). [`Context::publish`] checks this
     /// itself.
     pub fn is_overloaded(&self) -> bool {
         self.core.pressure == Pressure::Full
@@ -352,12 +352,13 @@ impl<'a> Context<'a> {
         self.hub.handle_subscribe(session, &Topic::Room(room.clone()), policy, None)
     }
 
-    /// Whether the authorizers of clients' identities decide about publishing, in place of `rooms.publish`.
+    /// Returns `true` if the authorizers of clients' identities decide about publishing, in place of `rooms.publish`.
     pub(crate) fn has_permissions(&self) -> bool {
         self.questions.identities.decides_publishing()
     }
 
-    /// Whether clients have identities, whose authorizers decide about all actions ([`crate::options::Options::authenticator`]).
+    /// Returns `true` if clients have identities, whose authorizers decide about all actions
+    /// ([`crate::options::Options::authenticator`]).
     pub fn has_identities(&self) -> bool {
         self.questions.identities.is_on()
     }

@@ -122,7 +122,7 @@ impl Effects {
         }
     }
 
-    /// Whether all effects have been carried out.
+    /// Returns `true` if all effects have been carried out.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.near.is_empty() && self.far.is_empty()
@@ -145,7 +145,7 @@ impl Effects {
         self.far.len()
     }
 
-    /// Whether an effect that was added after [`Self::mark`] closes the session.
+    /// Returns `true` if an effect that was added after [`Self::mark`] closes the session.
     #[inline]
     pub(crate) fn closes_since(&self, mark: usize, session: SessionId) -> bool {
         self.far[mark..].iter().any(|effect| {
@@ -153,7 +153,7 @@ impl Effects {
         })
     }
 
-    /// Whether an effect sends a message to the session.
+    /// Returns `true` if an effect sends a message to the session.
     pub(crate) fn sends_to(&self, session: SessionId) -> bool {
         self.far
             .iter()

@@ -70,8 +70,8 @@ impl Steps for CarryOut {
 }
 
 impl Context<'_> {
-    /// Whether the application behind the server handles events with this name. `is_known` is `true` if the server would
-    /// otherwise handle the event itself.
+    /// Returns `true` if the application behind the server handles events with this name. `is_known` is `true` if the server
+    /// would otherwise handle the event itself.
     pub(super) fn hands_over(&self, name: &str, is_known: bool) -> bool {
         let namespace = self.namespace().unwrap_or("/");
         self.questions.events().is_some_and(|events| events.takes(namespace, name, is_known))

@@ -104,7 +104,7 @@ fn topic_bytes(topic: &Topic) -> usize {
     TOPIC_BYTES + name.len()
 }
 
-/// Whether two identities belong to the same user of the same issuer.
+/// Returns `true` if two identities belong to the same user of the same issuer.
 pub(crate) fn is_same_principal(one: &Identity, other: &Identity) -> bool {
     one.principal == other.principal
 }
@@ -144,12 +144,12 @@ impl Identities {
         self.authenticator.as_ref()
     }
 
-    /// Whether the authenticator's identities decide about publishing.
+    /// Returns `true` if the authenticator's identities decide about publishing.
     pub(crate) fn decides_publishing(&self) -> bool {
         self.authenticator.as_ref().is_some_and(|authenticator| authenticator.decides_publishing())
     }
 
-    /// Whether clients have identities.
+    /// Returns `true` if clients have identities.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.authenticator.is_some()
@@ -312,14 +312,14 @@ impl Identities {
         self.authenticator.as_ref().map_or(0, |authenticator| authenticator.generation())
     }
 
-    /// Whether the permission for an action is cached.
+    /// Returns `true` if the permission for an action is cached.
     pub(crate) fn is_allowed(&self, session: SessionId, access: Access<'_>) -> bool {
         let Access::Publish(room) = access else { return false };
         let Some(entry) = self.entry(session) else { return false };
         entry.publishes.contains(room) && entry.generation == self.generation()
     }
 
-    /// Whether the client requested this subscription and was allowed to subscribe.
+    /// Returns `true` if the client requested this subscription and was allowed to subscribe.
     pub(crate) fn is_granted(&self, session: SessionId, topic: &Topic) -> bool {
         self.entry(session).is_some_and(|entry| entry.granted.contains(topic))
     }

@@ -116,8 +116,8 @@ impl Outlet {
         self.pass_on(message, Kind::Plain);
     }
 
-    /// Whether the engine assigns the message's position. If so, members on this node receive the message when the engine
-    /// returns it.
+    /// Returns `true` if the engine assigns the message's position. If so, members on this node receive the message when the
+    /// engine returns it.
     #[inline]
     pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Encodings>, room: &Room, how: &Emit) -> bool {
         self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()

@@ -58,7 +58,7 @@ impl Idempotency {
         self.key.len() + self.first.as_ref().map_or(0, |first| first.len())
     }
 
-    /// Whether the client sent the message first to another node, or to an earlier process of this one.
+    /// Returns `true` if the client sent the message first to another node, or to an earlier process of this one.
     fn is_foreign(&self, seed: [u64; 2]) -> bool {
         let is_own = |first: &str| PublicId::parse(first).and_then(|id| id.decode(seed)).is_some();
         self.first.as_deref().is_some_and(|first| !is_own(first))
@@ -123,7 +123,8 @@ impl Publish {
         if ticket.is_some() { Err(Refused::Pending) } else { Ok(true) }
     }
 
-    /// Records the message's idempotency key, if it has one. Returns whether a message with this key has been published.
+    /// Records the message's idempotency key, if it has one. Returns `true` if a message with this key has already been
+    /// published.
     ///
     /// # Errors
     /// There are too many keys, or it isn't known whether the message has been published.

@@ -217,7 +217,8 @@ impl Questions {
         Ok(())
     }
 
-    /// Whether an action of a client concerns a room with the id of a session as its name. Only backends may address sessions.
+    /// Returns `true` if an action of a client concerns a room with the id of a session as its name. Only backends may address
+    /// sessions.
     fn concerns_session(&self, access: Access<'_>) -> bool {
         match access {
             Access::Subscribe(Topic::Room(room) | Topic::Presence(room))
@@ -424,7 +425,7 @@ impl Questions {
         self.deadlines.front().map(|(at, _)| *at)
     }
 
-    /// Refuses questions whose time is over.
+    /// Refuses the questions that have timed out.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, number)) = self.deadlines.front().copied() {
             let is_open = self.waiting.open.contains_key(&number) || self.reviews.open.contains_key(&number);
@@ -458,8 +459,8 @@ impl Questions {
         }
     }
 
-    /// Whether [`WaitingConnections::poll_decided`], [`Self::poll_withdrawn`], [`Self::poll_released`] and [`Self::poll_unverified`] would
-    /// return nothing.
+    /// Returns `true` if [`WaitingConnections::poll_decided`], [`Self::poll_withdrawn`], [`Self::poll_released`] and
+    /// [`Self::poll_unverified`] would return nothing.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting.decided.is_empty()

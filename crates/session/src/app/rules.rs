@@ -55,7 +55,7 @@ pub(super) fn failed(denial: &Denial) -> String {
 pub(super) const DONE: &str = r#"{"ok":true}"#;
 
 impl Rule {
-    /// Whether the rule applies to an event.
+    /// Returns `true` if the rule applies to an event.
     pub(super) fn is_for(&self, event: &str, namespace: &str) -> bool {
         self.event == event && self.namespace.as_deref().is_none_or(|own| own == namespace)
     }

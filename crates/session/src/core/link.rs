@@ -48,7 +48,7 @@ pub enum LinkProgress {
 }
 
 impl LinkQueue {
-    /// Whether no entry waits.
+    /// Returns `true` if no entry waits.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

@@ -180,23 +180,23 @@ impl Encoding {
         self.0 & 1 == 1
     }
 
-    /// Whether messages are sent unchanged as WebSocket messages.
+    /// Returns `true` if messages are sent unchanged as WebSocket messages.
     #[inline]
     pub(crate) fn is_websocket(self) -> bool {
         self.0 >= WEBSOCKET << 1
     }
 
-    /// Whether publications are sent in an HTTP response, so the session receives no other messages.
+    /// Returns `true` if publications are sent in an HTTP response, so the session receives no other messages.
     pub fn is_response(self) -> bool {
         self.0 < ENGINE_IO << 1
     }
 
-    /// Whether the events of a stream contain their ids.
+    /// Returns `true` if the events of a stream contain their ids.
     pub(super) fn has_ids(self) -> bool {
         self == Self::EVENTS_OF_ONE
     }
 
-    /// Whether the events of a Socket.IO session end with their offset.
+    /// Returns `true` if the events of a Socket.IO session end with their offset.
     pub(super) fn recovers(self) -> bool {
         self.flag()
     }

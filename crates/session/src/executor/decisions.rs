@@ -44,12 +44,12 @@ impl Executor {
         }
     }
 
-    /// Refuses questions whose time is over, and removes the deadlines of answered questions.
+    /// Refuses the questions that have timed out, and removes the deadlines of answered questions.
     pub fn expire_questions(&mut self) {
         self.questions.expire(self.context.now);
     }
 
-    /// Refuses questions whose time is over, and asks again about subscriptions whose review had no answer.
+    /// Refuses the questions that have timed out, and asks again about subscriptions whose review had no answer.
     pub fn tick_questions(&mut self) {
         self.expire_questions();
         self.questions.retry_reviews(self.context.now);
@@ -60,13 +60,13 @@ impl Executor {
         self.questions.poll_timeout()
     }
 
-    /// Whether a connection waits for a decision.
+    /// Returns `true` if a connection waits for a decision.
     #[inline]
     pub fn is_waiting(&self, conn: ConnId) -> bool {
         self.questions.waiting.is_waiting(conn)
     }
 
-    /// Whether no work waits that decisions have caused.
+    /// Returns `true` if no work waits that decisions have caused.
     #[inline]
     pub fn has_no_decisions(&self) -> bool {
         self.questions.is_quiet()
@@ -90,7 +90,7 @@ impl Executor {
         self.questions.waiting.poll_decided()
     }
 
-    /// Whether tokens wait for a later turn.
+    /// Returns `true` if tokens wait for a later turn.
     pub fn has_unverified(&self) -> bool {
         self.questions.has_unverified()
     }

@@ -14,7 +14,7 @@ impl Executor {
         self.effects.push(effect);
     }
 
-    /// Whether effects wait to be carried out.
+    /// Returns `true` if effects wait to be carried out.
     #[inline]
     pub fn has_effects(&self) -> bool {
         !self.effects.is_empty()

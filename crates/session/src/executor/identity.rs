@@ -100,7 +100,7 @@ impl Executor {
         self.check_socket(source, identity).map_err(|reached| reached.denial())
     }
 
-    /// Whether an identity has been revoked.
+    /// Returns `true` if an identity has been revoked.
     pub fn is_revoked(&self, identity: &Identity) -> bool {
         self.questions.identities.is_revoked(identity)
     }

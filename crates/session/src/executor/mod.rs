@@ -446,7 +446,7 @@ impl Executor {
         self.hub.core_of(topic)
     }
 
-    /// Whether deliveries of a session are pending.
+    /// Returns `true` if deliveries of a session are pending.
     #[inline]
     pub fn has_pending(&self, session: SessionId) -> bool {
         self.hub.has_pending(session)
@@ -490,19 +490,19 @@ impl Executor {
         })
     }
 
-    /// Whether another node of the cluster has drawn this id.
+    /// Returns `true` if another node of the cluster has drawn this id.
     pub(crate) fn is_of_other_node(&self, sid: Sid) -> bool {
         self.shared.initial.options.node_tag.is_some_and(|tag| tag != sid.node())
     }
 
-    /// Whether an input of this size must be refused, because memory is short and the input isn't small
+    /// Returns `true` if an input of this size must be refused, because memory is short and the input isn't small
     /// ([`SMALL_INPUT_BYTES`]).
     #[inline]
     pub(crate) fn is_too_large_now(&self, bytes: usize) -> bool {
         bytes > SMALL_INPUT_BYTES && self.is_memory_short()
     }
 
-    /// Whether the memory budget is nearly used up.
+    /// Returns `true` if the memory budget is nearly used up.
     pub(crate) fn is_memory_short(&self) -> bool {
         self.shared.ledger.pressure() > Pressure::None
     }

@@ -126,14 +126,14 @@ impl Executor {
         None
     }
 
-    /// Ends a suspended socket before its time is over, to free memory.
+    /// Ends a suspended socket before it expires, to free memory.
     pub fn end_suspended(&mut self, slot: usize) {
         let Some(session) = self.recovery.get(slot).map(|socket| socket.session) else { return };
         self.recovery.remove(slot);
         self.close_session(session);
     }
 
-    /// Ends suspended sockets whose time is over.
+    /// Ends the suspended sockets that have expired.
     pub fn expire_suspended(&mut self) {
         while let Some(session) = self.recovery.take_expired(self.context.now) {
             self.close_session(session);

@@ -75,12 +75,12 @@ impl AddressLimits {
         limits
     }
 
-    /// Whether connections are counted by address. Only a restart changes that.
+    /// Returns `true` if connections are counted by address. Only a restart changes that.
     pub fn counts_connections(&self) -> bool {
         self.connections_max > 0 || self.connections_per_second > 0
     }
 
-    /// Whether sessions are counted by address. Only a restart changes that.
+    /// Returns `true` if sessions are counted by address. Only a restart changes that.
     pub fn counts_sessions(&self) -> bool {
         self.sessions_max > 0 || self.sessions_per_second > 0
     }
@@ -98,7 +98,7 @@ impl SessionLimits {
         if self.is_on() == next.is_on() { next } else { self }
     }
 
-    /// Whether any limit is on. Only a restart changes this.
+    /// Returns `true` if any limit is on. Only a restart changes this.
     pub fn is_on(&self) -> bool {
         self.messages_per_second > 0 || self.publications_per_second > 0 || self.bytes_per_second > 0
     }

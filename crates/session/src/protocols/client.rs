@@ -256,7 +256,7 @@ pub trait Client {
     /// The time of the next timeout.
     fn poll_timeout(&self) -> Millis;
 
-    /// Whether the timer must be set again, because a timeout is due before the timer fires.
+    /// Returns `true` if the timer must be set again, because a timeout is due before the timer fires.
     fn is_due_earlier(&self) -> bool {
         self.state().timer.is_none_or(|timer| self.poll_timeout().is_before(timer.at))
     }

@@ -44,7 +44,7 @@ pub(crate) trait Dialect {
     /// The name of the protocol.
     fn name(&self) -> &'static str;
 
-    /// Whether messages may be compressed.
+    /// Returns `true` if messages may be compressed.
     fn allows_deflate(&self) -> bool {
         false
     }
@@ -82,7 +82,7 @@ pub(crate) trait Dialect {
         Heartbeat::AfterSilence
     }
 
-    /// Whether the server sends pings at a fixed interval.
+    /// Returns `true` if the server sends pings at a fixed interval.
     fn is_paced(&self) -> bool {
         false
     }

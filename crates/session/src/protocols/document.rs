@@ -64,7 +64,7 @@ fn parse_tag(tag: &str) -> Option<Position> {
     Some(Position { epoch: Epoch(epoch.parse().ok()?), offset: offset.parse().ok()? })
 }
 
-/// Whether an `If-None-Match` or `?wait=` names a version (RFC 9110, 13.1.2, weak comparison).
+/// Returns `true` if an `If-None-Match` or `?wait=` names a version (RFC 9110, 13.1.2, weak comparison).
 fn names(list: &str, position: Position) -> bool {
     list.split(',').map(str::trim).any(|one| one == "*" || parse_tag(one) == Some(position))
 }
@@ -175,7 +175,7 @@ impl Awaited {
         failed
     }
 
-    /// Whether the request's condition (`If-None-Match`) excludes this version.
+    /// Returns `true` if the request's condition (`If-None-Match`) excludes this version.
     fn is_condition_false(&self, position: Position) -> bool {
         self.if_none_match.as_deref().is_some_and(|list| names(list, position))
     }

@@ -8,7 +8,7 @@ use stentor_wire::http1::Request;
 const PUBLIC: [(&str, &str); 2] =
     [("Access-Control-Allow-Origin", "*"), ("Cross-Origin-Resource-Policy", "cross-origin")];
 
-/// Whether a client accepts a coding (RFC 9110, section 12.5.3).
+/// Returns `true` if a client accepts a coding (RFC 9110, section 12.5.3).
 fn accepts(request: &Request<'_>, coding: &str) -> bool {
     let values = request.headers().all("accept-encoding").filter_map(|value| std::str::from_utf8(value).ok());
     values.flat_map(|value| value.split(',')).any(|element| {
@@ -18,7 +18,8 @@ fn accepts(request: &Request<'_>, coding: &str) -> bool {
     })
 }
 
-/// Whether an `If-None-Match` names the content with this tag, in any coding (RFC 9110, section 13.1.2, weak comparison).
+/// Returns `true` if an `If-None-Match` names the content with this tag, in any coding (RFC 9110, section 13.1.2, weak
+/// comparison).
 fn names(list: &str, tag: &str) -> bool {
     list.split(',').map(|one| one.trim().trim_start_matches("W/").trim_matches('"')).any(|one| {
         let coding = one.strip_prefix(tag);

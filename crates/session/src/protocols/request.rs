@@ -79,8 +79,8 @@ pub struct RequestContext<'a> {
 }
 
 impl<'a> RequestContext<'a> {
-    /// Whether the client requests a WebSocket. If the request is refused, further input may be frames, which must not be
-    /// parsed as requests.
+    /// Returns `true` if the client requests a WebSocket. If the request is refused, further input may be frames, which must
+    /// not be parsed as requests.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.request.upgrade_has_websocket()
     }
@@ -90,7 +90,7 @@ impl<'a> RequestContext<'a> {
         Owner::Connection(self.conn.index(), service)
     }
 
-    /// Whether the request is for a representation (GET or HEAD).
+    /// Returns `true` if the request is for a representation (GET or HEAD).
     pub(crate) fn reads(&self) -> bool {
         matches!(self.request.method(), "GET" | "HEAD")
     }

@@ -41,7 +41,7 @@ pub trait Response {
     /// The common state, mutable.
     fn state_mut(&mut self) -> &mut ResponseState;
 
-    /// Whether the response is complete.
+    /// Returns `true` if the response is complete.
     fn is_whole(&self) -> bool {
         self.state().is_whole
     }
@@ -56,12 +56,12 @@ pub trait Response {
         0
     }
 
-    /// Whether the response is an SSE stream, which lasts as long as its session.
+    /// Returns `true` if the response is an SSE stream, which lasts as long as its session.
     fn is_stream(&self) -> bool {
         false
     }
 
-    /// Whether the connection ends when its client finishes sending: by default, if the response isn't complete.
+    /// Returns `true` if the connection ends when its client finishes sending: by default, if the response isn't complete.
     fn ends_with_input(&self) -> bool {
         !self.is_whole()
     }

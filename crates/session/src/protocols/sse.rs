@@ -202,12 +202,13 @@ impl Events {
     }
 }
 
-/// Whether a browser sent a request, according to its headers.
+/// Returns `true` if a browser sent a request, according to its headers.
 fn is_browser(request: &Request<'_>) -> bool {
     request.header_str("user-agent").is_some_and(|name| name.starts_with("Mozilla/"))
 }
 
-/// Whether a page's `EventSource` sent a request. (Libraries that read streams with `fetch` retry after an error status.)
+/// Returns `true` if a page's `EventSource` sent a request. (Libraries that read streams with `fetch` retry after an error
+/// status.)
 fn is_event_source(request: &Request<'_>) -> bool {
     is_browser(request) && request.header_str("accept") == Some(sse::CONTENT_TYPE)
 }

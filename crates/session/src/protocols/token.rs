@@ -41,7 +41,7 @@ fn explicit<'r>(request: &'r Request<'_>) -> impl Iterator<Item = Cow<'r, str>> 
     header.chain(protocol).chain(query.map(|(_, value)| value)).filter(|token| !token.is_empty())
 }
 
-/// Whether a `traceparent` header is well-formed: version, trace id, parent id and flags, in hexadecimal.
+/// Returns `true` if a `traceparent` header is well-formed: version, trace id, parent id and flags, in hexadecimal.
 fn is_traceparent(text: &str) -> bool {
     let lengths = text.split('-').map(str::len);
     lengths.eq([2, 32, 16, 2]) && text.bytes().all(|b| matches!(b, b'-' | b'0'..=b'9' | b'a'..=b'f'))
@@ -76,7 +76,8 @@ fn kept_token(token: &str, protocol: &'static str) -> Option<Box<str>> {
     (protocol == "socketio").then(|| token.into())
 }
 
-/// Whether a request of this protocol opens a lasting session. Requests for documents open none, and Socket.IO's CONNECT does later.
+/// Returns `true` if a request of this protocol opens a lasting session. Requests for documents open none, and Socket.IO's
+/// CONNECT does later.
 pub(crate) fn opens_session(protocol: &str) -> bool {
     !matches!(protocol, "http" | "socketio")
 }
@@ -125,7 +126,7 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// Whether the request has a token, or names a user. Always `false` without an authenticator.
+    /// Returns `true` if the request has a token, or names a user. Always `false` without an authenticator.
     pub(crate) fn has_token(&self) -> bool {
         let is_on = self.ex.questions.identities.is_on();
         is_on && (!matches!(self.token(), Ok(None)) || self.checked_user().is_some())

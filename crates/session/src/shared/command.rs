@@ -57,7 +57,8 @@ pub enum ControlCommand {
 }
 
 impl ControlCommand {
-    /// Whether the command's work may take several turns. Its bytes then count until the work is done.
+    /// Returns `true` if the command's work may take several turns. Its bytes then count until the work is
+    /// done.
     pub(super) fn is_task(&self) -> bool {
         matches!(self, Self::Task(_) | Self::Link(_))
     }

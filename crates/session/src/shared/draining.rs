@@ -76,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// Whether all cores have drained and have no work left.
+    /// Returns `true` if all cores have drained and have no work left.
     pub fn is_idle(&self) -> bool {
         self.drain.idle.load(Ordering::Acquire) == self.cores
     }

@@ -76,12 +76,12 @@ impl Inbox {
         assert!(self.wake.set(Box::new(wake)).is_ok());
     }
 
-    /// Whether no command waits.
+    /// Returns `true` if no command waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether the inbox has room for a command. A command of any size fits into an empty inbox.
+    /// Returns `true` if the inbox has room for a command. A command of any size fits into an empty inbox.
     fn has_room(&self, queue: &Queue, is_task: bool, bytes: usize) -> bool {
         let tasks = self.tasks.load(Ordering::Relaxed);
         if is_task && tasks >= TASKS_MAX {
@@ -349,8 +349,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// Whether publications are refused because memory is used up. If so, [`ControlPlane::space`] is called when they are
-    /// accepted again.
+    /// Returns `true` if publications are refused because memory is used up. If so, [`ControlPlane::space`] is called when they
+    /// are accepted again.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let is_full = self.ledger.pressure() == Pressure::Full;
         if is_full {
@@ -359,8 +359,8 @@ impl Shared {
         is_full
     }
 
-    /// Whether publications of the control plane are refused because the broker is busy. If so, [`ControlPlane::space`] is
-    /// called when they are accepted again.
+    /// Returns `true` if publications of the control plane are refused because the broker is busy. If so, [`ControlPlane::space`]
+    /// is called when they are accepted again.
     pub(crate) fn is_broker_behind(&self) -> bool {
         self.behind_broker.load(Ordering::SeqCst) > 0
     }

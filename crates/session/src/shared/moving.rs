@@ -17,7 +17,7 @@ pub struct Barrier {
 type Then = Box<dyn FnOnce(&Shared) + Send>;
 
 impl Barrier {
-    /// Records that a core has passed. The last core calls the function.
+    /// Records that a core has passed the barrier. Calls the function if it is the last core.
     pub fn pass(&self, shared: &Shared) {
         let is_last = self.cores.fetch_sub(1, Ordering::SeqCst) == 1;
         let then = if is_last { locked(&self.then).take() } else { None };

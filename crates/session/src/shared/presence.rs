@@ -9,7 +9,7 @@ use stentor_hub::{PresenceMessage, PresenceOptions, Room, Topic, core_of};
 const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Shared {
-    /// Whether any room can have presence.
+    /// Returns `true` if any room can have presence.
     #[inline]
     pub fn has_presence(&self) -> bool {
         !self.initial.options.rooms.presence.rooms.is_empty()

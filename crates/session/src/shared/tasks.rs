@@ -554,7 +554,7 @@ mod tests {
     /// Checks the time as well: comparing each session with each left-out session would take minutes.
     #[test]
     fn many_sessions_are_left_out_at_once() -> Result<(), stentor_hub::RoomError> {
-        // So many that a search per session would take hours.
+        // Number of sessions with which a search per session would take hours.
         const SESSIONS: u64 = 1_000_000;
         let mut target = Target::of_rooms(Room::all_members("/")?, Vec::new(), Vec::new());
         let named = |bits| Named::Session(0, SessionId::from_bits(bits));

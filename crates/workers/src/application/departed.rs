@@ -5,7 +5,7 @@ use crate::recovery::{Closed, Persisted};
 use std::time::Instant;
 use stentor_ports::{LinkMessage, LinkMessages, LinkSession, LinkSocket};
 
-/// Whether a client's packet leaves a namespace. It has no attachments.
+/// Returns `true` if a client's packet leaves a namespace. It has no attachments.
 pub(super) fn is_disconnect(unit: &LinkMessages) -> bool {
     matches!(unit.first(), Some(LinkMessage::Text(packet)) if packet.first() == Some(&b'1'))
 }

@@ -148,7 +148,7 @@ impl Case {
         }
     }
 
-    /// Number of connections without those of misbehaving clients. `None` in a search and a budget, whose result it is.
+    /// Number of connections without those of misbehaving clients. `None` for a search or a budget, which determine this number.
     pub(super) fn fixed_connections(&self) -> Option<usize> {
         let is_found =
             matches!(self.load, LoadSpec::Budget { .. }) || matches!(self.course, Course::Search { .. });

@@ -186,7 +186,7 @@ impl Publishing {
         Some(self.begin? + plan.period().mul_f64(periods))
     }
 
-    /// Ends the slices whose time is over.
+    /// Ends the slices that are complete.
     fn cut_slices(&mut self, pool: &mut ConnectionPool, plan: &FanoutPlan, now: Instant) -> Option<Instant> {
         while let Some(at) = self.next_cut(plan, pool.spec.slices) {
             if now < at {

@@ -89,7 +89,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Number of messages whose fate is certain: a corrupt one may be the one with the missing number.
+    /// Number of messages known to be delivered, lost or damaged. Gaps and damaged messages aren't added, because the number that
+    /// is missing may be that of a corrupt message.
     pub(super) fn accounted(&self) -> u64 {
         self.delivered + self.gaps.max(self.wrong_length + self.corrupt)
     }

@@ -18,7 +18,8 @@ const BURST: usize = 16;
 /// Maximum time for all subscriptions.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// The last connection publishes to topics in random order. The others subscribe to the same number of topics each.
+/// The parameters of a load in which the last connection publishes to topics in random order, and each of the others subscribes
+/// to the same number of topics.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TopicsPlan {
     /// Payload size.

@@ -325,7 +325,7 @@ fn a_key_that_fails_alone_keeps_its_own_delay() {
         simulation.want(1, (0..199).map(|n| format!("u0/{n}"))).want(1, ["u0/bad".into()]);
         simulation.run_until(ms(600_000));
         let requests = simulation.starts.iter().filter(|start| start.key == key("u0/bad")).count();
-        // The delays are at most 1, 2, 4, … 60 s, and half of it on average.
+        // The delays are at most 1, 2, 4, … 60 s, and on average half of that.
         assert!((10..=35).contains(&requests), "{requests} requests");
     }
 }

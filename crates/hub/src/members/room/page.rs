@@ -5,8 +5,8 @@ use crate::presence::{MEMBERS_LISTED_BYTES_MAX, MemberId, MembersPage};
 use std::ops::Bound::{Excluded, Unbounded};
 
 impl RoomPresence {
-    /// Returns the members after `after`: for watchers, the members that they were notified of; otherwise
-    /// those of this node.
+    /// Returns the members after `after`. A page for watchers has the members of whom watchers were notified;
+    /// any other page has the members of this node.
     pub(in crate::members) fn page(
         &self,
         after: Option<MemberId>,

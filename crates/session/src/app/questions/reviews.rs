@@ -55,7 +55,7 @@ impl Reviews {
 }
 
 impl Questions {
-    /// Whether a session may be reviewed now with questions whose answers come later.
+    /// Returns `true` if a session may be reviewed now with questions whose answers come later.
     pub(crate) fn has_room_for_review(&self) -> bool {
         self.reviews.open.len() < OPEN_MAX && self.has_room()
     }

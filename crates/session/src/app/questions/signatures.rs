@@ -61,7 +61,7 @@ impl Questions {
         true
     }
 
-    /// Whether tokens wait for a later turn.
+    /// Returns `true` if tokens wait for a later turn.
     pub(crate) fn has_unverified(&self) -> bool {
         !self.unverified.is_empty()
     }

@@ -90,12 +90,12 @@ impl WaitingConnections {
         waiting.questions
     }
 
-    /// Whether a question exists, open or answered.
+    /// Returns `true` if a question exists, open or answered.
     pub(crate) fn knows(&self, number: u64) -> bool {
         self.by_conn.values().flat_map(|waiting| &waiting.questions).any(|question| question.number == number)
     }
 
-    /// Whether a connection waits for a decision.
+    /// Returns `true` if a connection waits for a decision.
     #[inline]
     pub(crate) fn is_waiting(&self, conn: ConnId) -> bool {
         !self.by_conn.is_empty() && self.by_conn.get(&conn).is_some_and(Waiting::is_open)
@@ -134,7 +134,7 @@ impl WaitingConnections {
         self.by_conn.get(&conn)?.client
     }
 
-    /// Whether earlier messages of a client wait on another connection than `conn`. If so, `conn` waits for that one.
+    /// Returns `true` if earlier messages of a client wait on another connection than `conn`. If so, `conn` waits for that one.
     #[inline]
     pub(crate) fn waits_for_earlier(&mut self, conn: ConnId, client: ClientId) -> bool {
         !self.clients.is_empty() && self.follow(conn, client)

@@ -313,7 +313,7 @@ impl client::Client for Client {
     }
 }
 
-/// Whether a packet is the probe of an upgrade.
+/// Returns `true` if a packet is the probe of an upgrade.
 fn is_probe(packet: &Packet<'_>) -> bool {
     *packet == Packet::text(PacketKind::Ping, "probe")
 }

@@ -13,7 +13,7 @@ use stentor_wire::engineio::Version;
 pub(super) const SERVER_DELAY_MIN: Duration = Duration::from_millis(20);
 
 impl Client {
-    /// Whether the client is overdue, although its timer hasn't fired yet.
+    /// Returns `true` if the client is overdue, although its timer hasn't fired yet.
     pub(super) fn is_overdue(&self, ex: &Executor) -> bool {
         let (now, heartbeat) = (ex.millis(), self.heartbeat(ex));
         match (self.state.transport, self.version) {

@@ -290,7 +290,7 @@ impl Client {
         ex.push(Effect::Connection(conn, ToConnection::Admit(Connect::Accept)));
     }
 
-    /// Whether a volatile message would be sent at once.
+    /// Returns `true` if a volatile message would be sent at once.
     pub(crate) fn takes_volatile(&self) -> bool {
         let can_send =
             matches!(self.state.transport, ActiveTransport::WebSocket(_) | ActiveTransport::Poll(_));

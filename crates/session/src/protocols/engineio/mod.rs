@@ -255,7 +255,7 @@ impl Client {
         }
     }
 
-    /// Whether the client polls, and hasn't ended.
+    /// Returns `true` if the client polls, and hasn't ended.
     fn is_polling(&self) -> bool {
         !matches!(self.state.transport, ActiveTransport::WebSocket(_)) && !self.state.ended
     }

@@ -180,22 +180,24 @@ impl Http {
         self.placement = Placement::Refused(reached);
     }
 
-    /// Whether the next request must wait.
+    /// Returns `true` if the next request must wait.
     pub fn is_busy(&self) -> bool {
         self.waiting.is_some() || self.moving.is_some() || self.stalled
     }
 
-    /// Whether no part of a request has arrived.
+    /// Returns `true` if no part of a request has arrived.
     pub fn is_idle(&self) -> bool {
         !self.is_busy() && self.buffer.is_empty()
     }
 
-    /// Whether the connection ends now, because no response is left to send. `finishing` is `true` if the node has drained.
+    /// Returns `true` if the connection ends now, because no response is left to send. `finishing` is `true` if the node has
+    /// drained.
     pub fn is_finished(&self, finishing: bool) -> bool {
         !self.is_busy() && (self.finished || finishing && self.buffer.is_empty())
     }
 
-    /// Whether the connection can continue when no bytes are in flight: with the next request, or the move to another core.
+    /// Returns `true` if the connection can continue when no bytes are in flight: with the next request, or the move to another
+    /// core.
     pub fn is_ready(&self) -> bool {
         let is_ready =
             |waiting: &Waiting| waiting.is_answered() || matches!(waiting, Waiting::Answered { .. });

@@ -59,12 +59,12 @@ enum Route {
 }
 
 impl Route {
-    /// Whether the route checks the page's origin.
+    /// Returns `true` if the route checks the page's origin.
     fn connects(&self) -> bool {
         matches!(self, Self::Socket(..) | Self::Feed(_) | Self::Engine(_) | Self::Events(_) | Self::Of(..))
     }
 
-    /// Whether the connection stays open after a response while the node drains.
+    /// Returns `true` if the connection stays open after a response while the node drains.
     fn outlives_drain(&self) -> bool {
         match self {
             Self::Engine(_) => true,
@@ -73,7 +73,7 @@ impl Route {
         }
     }
 
-    /// Whether the route handles the request's body.
+    /// Returns `true` if the route handles the request's body.
     fn takes_body(&self) -> bool {
         match self {
             Self::Engine(_) | Self::Events(_) => true,

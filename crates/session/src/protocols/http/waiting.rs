@@ -45,12 +45,12 @@ impl Waiting {
         }
     }
 
-    /// Whether the response has been passed to the driver.
+    /// Returns `true` if the response has been passed to the driver.
     pub fn is_answered(&self) -> bool {
         self.response().is_some_and(Response::is_whole)
     }
 
-    /// Whether the connection ends when its client finishes sending.
+    /// Returns `true` if the connection ends when its client finishes sending.
     pub fn ends_with_input(&self) -> bool {
         matches!(self, Self::Suspended { request, .. } if request.ends_with_input)
             || self.response().is_some_and(Response::ends_with_input)

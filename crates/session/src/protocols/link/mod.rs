@@ -130,12 +130,12 @@ impl Link {
         }
     }
 
-    /// Whether the client's request hasn't been answered.
+    /// Returns `true` if the client's request hasn't been answered.
     pub(crate) fn is_asking(&self) -> bool {
         !matches!(self.answer, Answer::Begun)
     }
 
-    /// Whether the client can't send a sign of life, because a connection waits for the worker.
+    /// Returns `true` if the client can't send a sign of life, because a connection waits for the worker.
     pub(crate) fn waits(&self) -> bool {
         self.input.waits.is_some()
     }
@@ -155,7 +155,7 @@ impl Link {
         self.input.unit_until
     }
 
-    /// Whether attachments are still missing although their time is over.
+    /// Returns `true` if attachments are still missing after their deadline.
     pub(crate) fn is_unit_overdue(&self, now: Millis) -> bool {
         self.input.unit_until.is_some_and(|until| !now.is_before(until))
     }

@@ -62,7 +62,7 @@ type Outcome = RequestOutcome;
 const PATH: &str = "/ndjson";
 /// The last segment of the path of a request whose header [`QUERY`] names the session.
 const NAMED_IN_HEADER: &str = "session";
-/// The header that replaces the query.
+/// The header that replaces the query of the URL if it is present.
 const QUERY: &str = "stentor-query";
 const CONTENT_TYPE: &str = "application/x-ndjson";
 const NO_SESSION: &str = "there is no such session";
@@ -208,7 +208,7 @@ fn handle_first(
     stream(cx, client, &opened.headers)
 }
 
-/// Whether the client requests the end of its session.
+/// Returns `true` if the client requests the end of its session.
 fn has_end(cx: &RequestContext<'_>) -> bool {
     number_of(cx, "end") == Some(1)
 }

@@ -66,7 +66,7 @@ impl Suspended {
         Self { ends_with_input: true, ..self }
     }
 
-    /// Whether the request waits for the node of its session.
+    /// Returns `true` if the request waits for the node of its session.
     pub(in crate::protocols) fn is_lookup(&self) -> bool {
         matches!(self.rest, Rest::Location(_))
     }

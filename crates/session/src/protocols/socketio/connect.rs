@@ -97,7 +97,7 @@ impl<'a> Connecting<'a> {
     }
 }
 
-/// Whether sockets of clients of this version can be recovered.
+/// Returns `true` if sockets of clients of this version can be recovered.
 fn recovers(ex: &Executor, version: Version) -> bool {
     ex.options().engine.recovery.is_some() && version == Version::V4
 }

@@ -107,7 +107,7 @@ impl SocketIo {
         }
     }
 
-    /// Whether the client isn't connected to a namespace and has no incomplete or waiting packet.
+    /// Returns `true` if the client isn't connected to a namespace and has no incomplete or waiting packet.
     pub fn is_fresh(&self) -> bool {
         self.sockets.is_empty() && self.unfinished.is_none() && self.connecting.is_none()
     }

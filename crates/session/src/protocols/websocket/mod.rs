@@ -100,19 +100,19 @@ impl WebSocket {
         self.encoding
     }
 
-    /// Whether input waits to be handled.
+    /// Returns `true` if input waits to be handled.
     #[inline]
     pub fn has_unread(&self) -> bool {
         self.unread.is_some()
     }
 
-    /// Whether a message is incomplete.
+    /// Returns `true` if a message is incomplete.
     #[inline]
     pub fn is_mid_message(&self) -> bool {
         self.ws.is_mid_message()
     }
 
-    /// Whether the connection waits until no other message is partly decompressed.
+    /// Returns `true` if the connection waits until no other message is partly decompressed.
     pub fn waits_for_step_slot(&self) -> bool {
         self.ws.waits_for_step_slot()
     }
@@ -122,7 +122,7 @@ impl WebSocket {
         self.ws.leave_step_slot();
     }
 
-    /// Whether the connection holds no memory besides its fixed size.
+    /// Returns `true` if the connection holds no memory besides its fixed size.
     #[inline]
     pub fn holds_nothing(&self) -> bool {
         self.unread.is_none() && self.ws.holds_nothing()
