@@ -4,9 +4,9 @@
 //     scripts/run-suites.mjs [NAME…]     all suites that it can run, or some of them; a suite's name is that in docs/conformance.json
 //     scripts/run-suites.mjs --table     writes the table again, from the results
 //
-// Needs the test server (cargo build --example conformance), git, npm, and what `make test-all` has installed (scripts/setup-tests all). Autobahn and the suite of
-// SockJS need Python 2.7 with pip; PYTHON2 names another one than python2.7. Suites are downloaded into target/suites. Results of suites that were run by hand stay
-// as they are: docs/conformance.md says why.
+// Needs the test server and, for socket.io, stentor (cargo build --workspace --bins --example conformance), git, npm, and what `make test-all` has installed
+// (scripts/setup-tests all). Autobahn and the suite of SockJS need Python 2.7 with pip; PYTHON2 names another one than python2.7. Suites are downloaded into
+// target/suites. Results of suites that were run by hand stay as they are: docs/conformance.md says why.
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -58,13 +58,38 @@ async function mocha(home, folder, profile, files, args, environment) {
       writeFileSync(file, readFileSync(file, 'utf8').replace(new RegExp(`(localhost:|\\bport: '?)${known}\\b`, 'g'), `$1${port}`));
     }
     const { stdout, stderr } = spawnSync(path.join(home, 'node_modules/.bin/mocha'), ['--reporter', 'json', '--retries', RETRIES, ...args], { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26, timeout: TIMEOUT_MS, env: { ...process.env, ...environment } });
-    const report = stdout.slice(stdout.search(/^\{$/m));
-    if (!report.startsWith('{')) throw new Error(`mocha has failed: ${stdout}${stderr}`);
-    const { stats, tests, failures } = JSON.parse(report);
-    return { total: stats.passes + stats.failures, failed: failures.map(({ fullTitle }) => fullTitle), skipped: stats.pending, retries: tests.filter(({ currentRetry, err }) => currentRetry > 0 && !err.message).length };
+    return reported(stdout, stderr);
   } finally {
     server.end();
   }
+}
+
+/** The result of a suite in mocha's report. */
+function reported(stdout, stderr) {
+  const report = stdout.slice(stdout.search(/^\{$/m));
+  if (!report.startsWith('{')) throw new Error(`mocha has failed: ${stdout}${stderr}`);
+  const { stats, tests, failures } = JSON.parse(report);
+  return { total: stats.passes + stats.failures, failed: failures.map(({ fullTitle }) => fullTitle), skipped: stats.pending, retries: tests.filter(({ currentRetry, err }) => currentRetry > 0 && !err.message).length };
+}
+
+/** The tests of the package socket.io without those of uWebSockets.js: each of its servers is a worker (suites/socketio-server.cjs). */
+async function socketio() {
+  const { version, repository, commit, others } = suites['socket.io'];
+  const folder = path.join(work, `socket.io-${version}`);
+  mkdirSync(folder, { recursive: true });
+  // The tests compare this version with the one that is served.
+  writeFileSync(path.join(folder, 'package.json'), JSON.stringify({ private: true, version, main: 'index.cjs' }));
+  run('npm', ['install', '--silent', '--no-audit', '--no-fund', `socket.io@${version}`, ...others], folder);
+  const own = path.join(root, 'scripts/suites');
+  cpSync(path.join(own, 'socketio-server.cjs'), path.join(folder, 'index.cjs'));
+  cpSync(path.join(checkout(repository, commit), 'packages/socket.io/test'), path.join(folder, 'test'), { recursive: true });
+  const index = path.join(folder, 'test/index.ts');
+  writeFileSync(index, readFileSync(index, 'utf8').replace('require("./uws");', ''));
+  const stentors = path.join(own, 'stentors.mjs');
+  const env = { ...process.env, STENTOR_BIN: path.join(target, 'debug/stentor'), NODE_OPTIONS: `--import=tsx --import=${stentors}` };
+  const args = ['node_modules/mocha/bin/mocha.js', '--require', stentors, '--reporter', 'json', '--retries', RETRIES, '--timeout', 10_000, '--exit', 'test/index.ts'];
+  const { stdout, stderr } = spawnSync('node', args, { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26, timeout: TIMEOUT_MS, env });
+  return reported(stdout, stderr);
 }
 
 /** Test files of this project that have what suites check. */
@@ -142,6 +167,11 @@ const suites = {
   'sockjs-protocol': {
     version: 'fdf5b7d719de6bd74ea4aedd264f01814b4f226d', repository: 'sockjs/sockjs-protocol', run: sockjs,
     known: { 'Websocket.test_haproxy': 'hixie-76, a WebSocket draft that no browser speaks any more' },
+  },
+  'socket.io': {
+    version: '4.8.3', repository: 'socketio/socket.io', commit: '9978574e4f1d4e21593497f94c40053cd0fff359', run: socketio,
+    others: ['socket.io-client@4.8.3', 'socket.io-client-v2@npm:socket.io-client@2.5.0', 'mocha@10.8.2', 'tsx@4.20.6', 'superagent@9.0.2', 'supertest@7.3.2', 'expect.js@0.3.1'],
+    known: { 'socket.io close should be able to close sio sending a srv': 'the port is that of Stentor, and remains in use' },
   },
   'socket.io-adapters': { version: installed('@socket.io/redis-adapter'), run: files('bridge-suites.test.mjs') },
   'python-socketio-managers': { version: '5', run: files('bridge-python.test.mjs') },
@@ -233,7 +263,7 @@ async function main(names) {
     const { version, repository, known = {}, run = protocol(repository, version) } = suites[name];
     const { total, failed, skipped = 0, retries = 0, note: remark } = await run();
     if (!total) throw new Error(`${name} has run no test`);
-    const failures = failed.map((test) => (known[test] ? `${test} (${known[test]})` : test)).join(', ');
+    const failures = [...new Set(failed)].map((test) => (known[test] ? `${test} (${known[test]})` : test)).join(', ');
     const note = [remark, failures && `failed: ${failures}`].filter(Boolean).join('; ');
     const passed = total - failed.length;
     const date = new Date().toISOString().slice(0, 10);
