@@ -190,14 +190,12 @@ impl Http {
         !self.is_busy() && self.buffer.is_empty()
     }
 
-    /// Returns `true` if the connection ends now, because no response is left to send. `finishing` is `true` if the node has
-    /// drained.
+    /// Returns `true` if the connection ends now, because no response is left. `finishing` is `true` if the node has drained.
     pub fn is_finished(&self, finishing: bool) -> bool {
         !self.is_busy() && (self.finished || finishing && self.buffer.is_empty())
     }
 
-    /// Returns `true` if the connection can continue when no bytes are in flight: with the next request, or the move to another
-    /// core.
+    /// Returns `true` if the connection can continue when no bytes are in flight: with a request, or the move to another core.
     pub fn is_ready(&self) -> bool {
         let is_ready =
             |waiting: &Waiting| waiting.is_answered() || matches!(waiting, Waiting::Answered { .. });
