@@ -65,7 +65,8 @@ impl SubscriptionMode {
     }
 }
 
-/// The option `parser` of `createAdapter` and of emitters: what they write where there may be binary data. Both are read.
+/// The option `parser` of `createAdapter` and of emitters: the format of messages that may have binary data. Both formats are
+/// read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClassicParser {
     /// The default.

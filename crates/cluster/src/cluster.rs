@@ -576,7 +576,7 @@ impl ControlPlane for Cluster {
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // The sender has been dropped, so `stop` doesn't change any more.
+    // The sender has been dropped, so `stop` no longer changes.
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }

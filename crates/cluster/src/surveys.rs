@@ -69,7 +69,7 @@ impl<T> Surveys<T> {
         }
     }
 
-    /// Handles a node's death: no survey waits for it any more.
+    /// Handles a node's death: surveys stop waiting for that node.
     pub(crate) fn handle_left(&mut self, node: NodeId) {
         for survey in self.pending.values_mut() {
             survey.waiting.remove(&node);

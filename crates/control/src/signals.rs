@@ -24,8 +24,8 @@ impl Signals {
         Arc::default()
     }
 
-    /// Waits for a call of [`ControlPlane::interest_changed`]. Returns at once if there was one since this
-    /// function last returned.
+    /// Waits for a call of [`ControlPlane::interest_changed`]. Returns at once if there was such a call since
+    /// this function last returned.
     pub(crate) async fn when_wanted(&self) {
         self.wanted.notified().await;
     }

@@ -20,7 +20,7 @@ const PACKAGES: [&str; 3] =
 const NODE_MIN: u32 = 18;
 /// A process that fails within this time has failed to start.
 const START_TIME: Duration = Duration::from_secs(5);
-/// Number of failed starts in a row after which no process is started any more.
+/// Number of failed starts in a row after which the demo starts no further process.
 const FAILURES_MAX: u32 = 3;
 
 /// Node, with the packages that the worker needs.

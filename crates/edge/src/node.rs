@@ -97,7 +97,7 @@ const LISTEN_RETRY: Duration = Duration::from_secs(3);
 /// Delay between two attempts.
 const LISTEN_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The unexpected end of a core. Its clients receive nothing any more, while clients of the other cores are still served. The
+/// The unexpected end of a core. The clients of this core receive nothing, while clients of the other cores are still served. The
 /// caller should end the process.
 #[derive(Debug)]
 pub struct CoreFailed {

@@ -81,7 +81,7 @@ pub struct EventEmit {
     pub recipients: Recipients,
 }
 
-/// Counts the recipients of a message in the application's reply. All values are equal.
+/// Counts the recipients of a message in the application's reply. All values compare as equal, so that replies can be compared.
 #[derive(Clone, Default)]
 pub struct Recipients(pub Option<Arc<dyn Tally>>);
 

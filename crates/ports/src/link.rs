@@ -428,7 +428,7 @@ pub enum LinkEntry {
         /// The socket.
         socket: Box<LinkSocket>,
     },
-    /// A socket leaves all its rooms, and broadcasts to its namespace don't reach it any more.
+    /// A socket leaves all its rooms, and no longer receives broadcasts to its namespace.
     Delete {
         /// The session.
         session: LinkSession,

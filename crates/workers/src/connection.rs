@@ -209,7 +209,7 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends the sending direction, after all has been written.
+    /// Ends the sending direction after all output has been written.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_output(cx))?;
         if !self.is_shut {

@@ -105,7 +105,7 @@ pub(crate) struct Calls {
     pub(crate) has_space: bool,
     /// `true` if the service ends.
     pub(crate) is_stopped: bool,
-    /// `true` if there is no service any more: calls are dropped.
+    /// `true` if the service has ended: calls are dropped.
     is_closed: bool,
     /// `true` if a call was refused: its core waits for [`stentor_ports::LinkInbox::reports_have_space`].
     pub(crate) has_refused: bool,

@@ -168,8 +168,8 @@ impl Known {
         json(format!(r#"{},"transport":"{}"}}"#, self.handshake, self.transport))
     }
 
-    /// The text of RESUME. A socket that the data plane hasn't got any more was disconnected while no worker could notify its client, which the
-    /// next worker does.
+    /// The text of RESUME. A socket that the data plane no longer has was disconnected while no worker could notify its client.
+    /// The next worker notifies the client.
     pub(crate) fn resumed(&self, description: &LinkDescription) -> Json {
         let empty = RawValue::from_string("{}".into()).unwrap_or_default();
         let null = Json::new("null");
@@ -209,7 +209,8 @@ impl Known {
         json(text(&sockets))
     }
 
-    /// The private id and the last data of a socket. `None` if the client has left a namespace, and the worker may not have handled that.
+    /// The private id and the last data of a socket. `None` if the client has left a namespace, and the worker may not have
+    /// handled that packet.
     pub(crate) fn kept(&self, namespace: &str) -> Option<(Box<str>, Json)> {
         let is_kept = |socket: &&Socket| *socket.namespace == *namespace && !self.is_leaving;
         let socket = self.sockets.iter().find(is_kept)?;

@@ -258,7 +258,7 @@ impl Nodes {
         self.write(app, None, &NodeEntry::Workers { count, asks: announced.is_none() });
     }
 
-    /// Announces no workers any more.
+    /// Announces that this node has no workers.
     pub(crate) fn leave(&mut self) {
         self.is_leaving = true;
     }

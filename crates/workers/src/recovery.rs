@@ -10,10 +10,11 @@
 //! The cores receive broadcasts and sockets from one queue, so a socket that is added after the messages that it missed receives each
 //! later message once. Missed messages are those of the log after the offset that the client shows, for the rooms of PERSIST, up to ADD.
 //!
-//! If no worker can write PERSIST when a session ends, because its worker has crashed, the sockets are kept as the cores and STATE have them.
-//! [`Unreported`] has them while it isn't known whether the worker has crashed.
+//! If a session's worker has crashed, no worker writes PERSIST when the session ends. Its sockets are then kept with the rooms
+//! that the cores know and the data of the last STATE. [`Unreported`] has the sockets until it is known whether the worker has
+//! crashed.
 //!
-//! A client isn't recovered if its offset isn't in the log any more, or if it missed too much for its queue.
+//! A client isn't recovered if its offset is no longer in the log, or if the missed messages exceed its queue.
 
 mod unreported;
 

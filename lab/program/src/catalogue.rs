@@ -197,7 +197,7 @@ pub struct Known {
     /// Set if the server runs already and isn't started.
     #[serde(skip)]
     pub running: Option<Running>,
-    /// A description in one line. An entry without one has that of the folder.
+    /// A description in one line. An entry without a description has that of its folder.
     #[serde(default)]
     pub(crate) about: String,
     /// Additional arguments.

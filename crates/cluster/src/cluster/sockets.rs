@@ -1,16 +1,18 @@
 //! Socket.IO sockets whose clients reconnect to another node: finds the node that has one, and brings it here.
 //!
-//! A `pid` names the node that drew it, and this node is asked. If the socket has moved since, that node knows the new one. If
-//! that node is dead, all nodes are asked. The steps of a move are ordered so that no message is lost that either node receives:
+//! A `pid` names the node that drew it, and that node is asked first. If the socket has moved since, that node knows where the
+//! socket is. If that node is dead, all nodes are asked. The steps of a move are ordered so that no message that one of the two
+//! nodes receives is lost:
 //!
-//! 1. The socket's node describes it, and ends its connection if there is one. It keeps logging publications.
+//! 1. The old node describes the socket, ends its connection if there is one, and keeps logging publications for it.
 //! 2. The socket joins its rooms on the new node, which logs messages from now on, and the engine establishes the interest in
 //!    them.
-//! 3. The first node is asked for the socket. All messages published before the interest was established have reached it before
-//!    the question, because an engine delivers in order to one node, or within
-//!    [`Engine::delay_max`](crate::engine::Engine::delay_max). They are in the socket's log there, or were sent.
-//! 4. It returns the messages that the client missed and the ids of known messages, and removes the socket.
-//! 5. The client is sent these missed messages, and then the messages of the new node's log that the first node didn't have.
+//! 3. The new node requests the socket from the old node. All messages published before the interest was established have
+//!    reached the old node before this request, because an engine delivers in order to one node, or within
+//!    [`Engine::delay_max`](crate::engine::Engine::delay_max). Each of them is in the socket's log there, or was sent to the
+//!    client.
+//! 4. The old node returns the messages that the client missed and the ids of known messages, and removes the socket.
+//! 5. The new node sends the client these missed messages, and then the messages of its own log that the old node didn't have.
 //!
 //! A step that isn't answered in time, or fails, ends the search, and the client starts a new session.
 

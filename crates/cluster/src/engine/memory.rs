@@ -121,8 +121,8 @@ impl Bus {
         self.feeds = self.former_feeds.clone();
     }
 
-    /// Another server becomes the primary, without the messages of rooms, and with the feeds that it has as a replica; or the former
-    /// primary again, with what it had then.
+    /// Another server becomes the primary. It has the feeds that it received as a replica, and no messages of rooms. A former
+    /// primary that becomes the primary again has the state that it had before.
     pub fn change_primary(&mut self) {
         std::mem::swap(&mut self.rooms, &mut self.former_rooms);
         std::mem::swap(&mut self.feeds, &mut self.former_feeds);

@@ -17,7 +17,7 @@ impl Feeds {
         self.outputs.push_back(Output::Control(KeyInterest { key: key.clone(), wanted: true, requesters }));
     }
 
-    /// Handles that this node doesn't hold the lease any more: it stops fetching the key.
+    /// Handles that this node no longer holds the lease: the node stops fetching the key.
     pub(super) fn end_lease(&mut self, key: &Key) {
         self.leases -= 1;
         if self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {

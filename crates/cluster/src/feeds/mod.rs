@@ -216,8 +216,8 @@ impl Feeds {
     }
 
     /// Handles clients that wait until the node's copy of a feed is confirmed. [`FeedUpdate::Confirmed`] follows with
-    /// the number of a request after this call. An unknown feed is about to be read for the first time, or has no
-    /// subscribers any more.
+    /// the number of a request after this call. An unknown feed is about to be read for the first time, or has no subscribers
+    /// left.
     pub(crate) fn handle_confirm(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         // If the log is being read, or must be read again, it is read once more afterwards.

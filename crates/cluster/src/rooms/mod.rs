@@ -271,8 +271,8 @@ impl<P> Rooms<P> {
         Ok(())
     }
 
-    /// Handles a change of interest: the node has subscribers of a room, whose core has no state of it, or has none any
-    /// more.
+    /// Handles a change of interest: the node has got subscribers of a room, and the room's core has no state of it; or the node
+    /// has lost the last subscriber.
     pub(crate) fn handle_interest(&mut self, room: &Room, has_subscribers: bool) {
         let Some(limits) = history_limits(&self.history, room) else { return };
         if let Some(state) = self.vacate(room) {

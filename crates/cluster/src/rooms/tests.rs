@@ -382,7 +382,7 @@ fn an_engine_that_returns_to_an_epoch_begins_another_one() {
     });
 }
 
-/// The node repeats the append. An engine that has lost its data doesn't know the idempotency key any more.
+/// The node repeats the append. An engine that has lost its data no longer knows the idempotency key.
 #[test]
 fn a_message_whose_answer_is_lost_has_one_position_per_epoch() {
     for (forgets, positions) in [(false, 1), (true, 2)] {

@@ -103,7 +103,7 @@ mod tests {
         // Within `FETCH_INTERVAL_MIN`, tokens cause no further fetch.
         let later = now + FETCH_INTERVAL_MIN - seconds(1);
         assert!((0..5000).all(|n| schedule.wait(later, n).is_err()) && !schedule.poll_fetch(later));
-        // After that time, one token causes a fetch.
+        // After `FETCH_INTERVAL_MIN`, one token causes a fetch.
         let later = now + FETCH_INTERVAL_MIN;
         assert!(!schedule.poll_fetch(later));
         schedule.wait(later, 7).unwrap();

@@ -85,7 +85,8 @@ impl Series {
             self.times_ms.pop_front();
             self.columns.iter_mut().for_each(|column| _ = column.values.pop_front());
         }
-        // Never before the last sample, also after the clock was set back, because readers ask for later ones.
+        // The time of a sample is later than that of the previous sample, even if the clock was set back, because
+        // readers request the samples after a time.
         let next = self.times_ms.back().map_or(0, |last| last + 1);
         self.times_ms.push_back(readings.unix_ms.max(next));
         for column in &mut self.columns {

@@ -57,7 +57,7 @@ pub(super) struct LastFetches {
 }
 
 impl LastFetches {
-    /// Records that no fetch fails any more.
+    /// Records that the last fetch succeeded.
     pub(super) fn succeed(&mut self) {
         (self.failures, self.failing) = (0, None);
     }

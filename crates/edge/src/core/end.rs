@@ -128,7 +128,7 @@ pub(super) fn end(conns: &mut Connections<impl Driver>, protocols: &mut Protocol
     conns.arm(&protocols.ex, index, deadline);
 }
 
-/// Ends a connection at once, because its peer doesn't read any more.
+/// Ends a connection at once, because its peer no longer reads.
 pub(super) fn abort(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
     end_session(conns, protocols, index);
     let Some(id) = conns.table.get(index).map(|conn| conn.id) else { return };

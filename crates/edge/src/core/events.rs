@@ -9,7 +9,7 @@ use stentor_session::protocols::client::Flow;
 use stentor_session::protocols::http::{Destination, Waiting};
 use stentor_session::refusal_log::Refusal;
 
-/// Handles a read of the driver. Returns `false` if messages were only answered.
+/// Handles a read of the driver. Returns `false` if nothing but answers on the same connection followed from it.
 #[inline]
 pub(super) fn handle_received(
     conns: &mut Connections<impl Driver>,
@@ -68,7 +68,7 @@ pub(super) fn handle(
     }
 }
 
-/// Handles received bytes of a connection. Returns `false` if messages were only answered.
+/// Handles received bytes of a connection. Returns `false` if nothing but answers on this connection followed from them.
 #[inline]
 pub(super) fn received(
     conns: &mut Connections<impl Driver>,

@@ -111,7 +111,8 @@ impl Held {
         self.0 & reason.0 != 0
     }
 
-    /// Returns `true` if the client may have sent data that the core hasn't read because it paused reading.
+    /// Returns `true` if the core itself has paused reading, so the client may have sent data that the core
+    /// hasn't read.
     pub(super) fn is_ours(self) -> bool {
         self.has(Self::CORES) || self.has(Self::TURN) || self.has(Self::DECISION)
     }

@@ -114,7 +114,7 @@ impl CpuSampler {
     }
 }
 
-/// Continues a connection that can be handled now, if this turn has room. Returns `true` if there was one.
+/// Continues a connection that can be handled now, if the budget of this turn isn't used up. Returns `true` if it continued one.
 pub(super) fn resume_revisited(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -131,7 +131,8 @@ pub(super) fn resume_revisited(
     true
 }
 
-/// Continues a connection that an earlier turn left, if this one has room. Returns `true` if there was one.
+/// Continues a connection that an earlier turn left, if the budget of this turn isn't used up. Returns `true` if it continued
+/// one.
 pub(super) fn resume_one_left(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -149,7 +150,7 @@ pub(super) fn resume_one_left(
 }
 
 /// Continues the next connection whose token waits for verification, if this turn has time left for a signature. Returns `true`
-/// if there was one.
+/// if it continued one.
 pub(super) fn begin_verification(conns: &Connections<impl Driver>, protocols: &mut Protocols) -> bool {
     // Connections continue one at a time, because the cost of a verification isn't known in advance.
     conns.revisit.is_empty() && protocols.ex.poll_unverified()

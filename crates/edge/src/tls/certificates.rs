@@ -104,7 +104,7 @@ impl TlsHandle {
 
     /// Replaces certificates and secret. New handshakes use them from now on; open connections stay.
     ///
-    /// If no ticket secret is configured any more, the previous one stays in use until the server ends.
+    /// If the new configuration has no ticket secret, the previous one stays in use until the server ends.
     pub fn commit(&self, PreparedTls { certificates, secret, .. }: PreparedTls) {
         *self.store.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
         if let Some(secret) = secret {

@@ -85,7 +85,7 @@ pub enum ToSession {
     Renew(Arc<Identity>),
     /// Notifies the client that it has missed messages of a room, because it may not read the room's history.
     NoHistory(Topic),
-    /// Notifies the client that a subscription has ended because it isn't allowed any more.
+    /// Notifies the client that a subscription has ended because it is no longer allowed.
     Withdrawn(Topic, Denial),
 }
 

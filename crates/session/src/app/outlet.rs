@@ -159,8 +159,8 @@ impl Outlet {
         }
     }
 
-    /// Passes waiting messages to the broker, as far as it has room. Returns `true` if messages wait now and didn't after
-    /// the last call, or the other way round.
+    /// Passes waiting messages to the broker until the broker has no room. Returns `true` if messages wait now and didn't
+    /// after the last call, or the other way round.
     pub(crate) fn retry(&mut self) -> bool {
         while let Some((message, kind)) = self.waiting.front()
             && self.hand_over(message, kind).is_ok()

@@ -78,8 +78,8 @@ impl Executor {
         self.hub.handle_lost_node(self.context.now, node);
     }
 
-    /// Passes waiting messages to the broker, as far as it has room. Returns `true` if messages wait now and didn't after
-    /// the last call, or the other way round.
+    /// Passes waiting messages to the broker until the broker has no room. Returns `true` if messages wait now and didn't
+    /// after the last call, or the other way round.
     pub fn retry_broker(&mut self) -> bool {
         self.outlet.retry()
     }

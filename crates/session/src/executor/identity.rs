@@ -183,8 +183,8 @@ impl Executor {
         }
     }
 
-    /// Authorizes the subscriptions again that a session's client requested, and ends those that aren't allowed any more.
-    /// Returns the number of all subscriptions.
+    /// Authorizes the subscriptions again that a session's client requested, and ends those that are no longer allowed. Returns
+    /// the number of all subscriptions.
     pub fn reauthorize(&mut self, session: SessionId) -> usize {
         if self.questions.identities.get(session).is_none() {
             return 0;
@@ -209,8 +209,8 @@ impl Executor {
     }
 
     /// Sets the identity of a session from another node, and authorizes the subscriptions again that its client requested
-    /// there. Returns `false` if one of them isn't allowed any more: missed messages don't name their rooms, so they can't
-    /// be filtered.
+    /// there. Returns `false` if one of them is no longer allowed: missed messages don't name their rooms, so they can't be
+    /// filtered.
     pub(crate) fn identify_moved(
         &mut self,
         session: SessionId,
@@ -258,7 +258,7 @@ impl Executor {
         Some(notice)
     }
 
-    /// Ends a subscription that isn't allowed any more.
+    /// Ends a subscription that is no longer allowed.
     pub fn withdraw(&mut self, session: SessionId, topic: Topic, denial: Denial) {
         if self.unsubscribe(session, &topic) {
             self.push(Effect::Session(session, ToSession::Withdrawn(topic, denial)));

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_hub::{CoreId, SessionId};
 
-/// Calls a function when each core has passed the barrier. A core passes it after it has sent all earlier messages to the other
-/// cores, or has received new settings.
+/// Calls a function when each core has passed the barrier. A core passes the barrier after it has sent all earlier messages to
+/// the other cores, or has received new settings.
 pub struct Barrier {
     cores: AtomicUsize,
     then: Mutex<Option<Then>>,

@@ -14,7 +14,7 @@ impl Applications {
         self.nodes.as_ref().map(|nodes| nodes.stats(app))
     }
 
-    /// This node's workers count no more at other nodes.
+    /// Other nodes no longer count this node's workers.
     pub(crate) fn leave(&mut self) {
         self.nodes.iter_mut().for_each(Nodes::leave);
     }

@@ -97,7 +97,7 @@ impl<C: Eq + Hash + Debug> Outages<C> {
         lost.insert(connection);
     }
 
-    /// A connection is open, or isn't needed any more.
+    /// A connection is open, or is no longer needed.
     pub(crate) fn end(&self, connection: &C) {
         let (server, mut lost) = (self.server, locked(&self.lost));
         if lost.remove(connection) && lost.is_empty() {

@@ -203,7 +203,7 @@ impl Interest {
         self.confirmed.send_replace(());
     }
 
-    /// Waits until the server has confirmed the interest in a channel, if there is any.
+    /// Waits until the server has confirmed the interest in a channel. Returns at once without interest.
     pub(in crate::engine) async fn established(&self, channel: &Channel) {
         let mut confirmed = self.confirmed.subscribe();
         let is_missing = || {

@@ -94,7 +94,7 @@ impl Requests {
         locked(&self.lanes).iter().next().cloned()
     }
 
-    /// Sets the primaries of the slots. Returns new lanes, and the primaries that have no slots any more.
+    /// Sets the primaries of the slots. Returns new lanes, and the primaries that no longer have slots.
     pub(super) fn assign(&self, ranges: Ranges) -> (Vec<Arc<Lane>>, Vec<Endpoint>) {
         let begin = |endpoint: &Endpoint| Lane { endpoint: Some(endpoint.clone()), ..Lane::default() };
         locked(&self.lanes).assign(ranges, begin)

@@ -56,7 +56,7 @@ impl<T> Owners<T> {
         self.ranges.iter().map(|(_, owner)| owner)
     }
 
-    /// Sets the primaries of the slots. Returns new values, and the primaries that have no slots any more.
+    /// Sets the primaries of the slots. Returns new values, and the primaries that no longer have slots.
     pub(crate) fn assign(
         &mut self,
         ranges: Ranges,

@@ -135,7 +135,7 @@ impl Cluster {
         self.take();
     }
 
-    /// Removes the clients of a node that has no subscribers any more.
+    /// Removes the clients of a node that has no subscribers left.
     pub(super) fn leave(&mut self, index: usize) {
         for client in 0..self.clients.len() {
             if self.clients[client].at.is_some_and(|(at, _)| at == index) {

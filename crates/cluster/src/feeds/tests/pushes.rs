@@ -134,7 +134,7 @@ fn a_document_reaches_all_nodes_in_one_epoch_whichever_it_is_pushed_to() {
     let shown = &cluster.nodes[1].pushed.shown;
     assert_eq!(*shown, cluster.nodes[0].pushed.shown);
     assert_eq!(epochs(shown), 1);
-    // A node joins when no other node has subscribers any more.
+    // A node joins after the other nodes have lost their subscribers.
     cluster.nodes.truncate(2);
     cluster.nodes.push(Node::new(7));
     cluster.bus.connect(NodeId(7));

@@ -23,7 +23,7 @@ pub(super) trait Plane: Sized {
     /// Passes an update of a room to the node's subscribers.
     fn update(cluster: &mut Cluster<Self>, index: usize, room: &Room, update: RoomUpdate);
 
-    /// Runs the cores of a node. Returns `true` if they had anything to do.
+    /// Runs the cores of a node. Returns `true` if a core had work.
     fn turn(_: &mut Cluster<Self>, _index: usize) -> bool {
         false
     }

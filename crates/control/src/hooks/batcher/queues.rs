@@ -58,7 +58,7 @@ pub(super) struct Queues<A> {
     is_turn_of_apart: bool,
     /// The question that comes next, because the last request had no space for it.
     next: Option<u64>,
-    /// Size of the texts in bytes.
+    /// Size of the texts of all waiting questions in bytes.
     bytes: usize,
     /// Clients whose last question has failed, oldest first.
     suspects: VecDeque<u64>,

@@ -10,7 +10,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 const SCRATCH_BYTES_MAX: usize = 256 * 1024;
 
 impl Tls {
-    /// Encrypts and sends frames of the core until a send is in flight. Returns `false` if the connection can't send any more.
+    /// Encrypts and sends frames of the core until a send is in flight. Returns `false` if the connection can no longer send.
     pub(super) fn encrypt_backlog<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) -> bool {
         while !connection.driver_sends
             && let Some(backlog) = &mut connection.backlog
@@ -30,7 +30,7 @@ impl Tls {
         true
     }
 
-    /// Encrypts and sends plaintext. No send may be in flight. Returns `false` if the connection can't send any more.
+    /// Encrypts and sends plaintext. No send may be in flight. Returns `false` if the connection can no longer send.
     fn encrypt<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection, plain: &[u8]) -> bool {
         let Stage::Open(session) = &mut connection.stage else { return false };
         self.out.clear();

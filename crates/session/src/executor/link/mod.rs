@@ -103,7 +103,7 @@ impl LinkSessions {
         std::mem::take(&mut self.refused)
     }
 
-    /// Forgets a session, about which nothing is reported any more. Returns `false` if it was forgotten before.
+    /// Forgets a session, so that nothing more is reported about it. Returns `false` if the session was already forgotten.
     pub(crate) fn forget(&mut self, session: LinkSession) -> bool {
         self.clients.remove(&session).is_some()
     }

@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     Asked(ConnId),
     Accepted(Box<LinkAcceptance>),
     Refused(Box<LinkRefusal>),
-    /// The worker has accepted the client, but the client may open no session any more.
+    /// The worker has accepted the client, but the client may no longer open a session.
     Denied(Denial),
     /// The session has begun, and the client has been answered.
     Begun,
@@ -249,7 +249,7 @@ impl Link {
         if why == Wait::Paused && (self.input.is_paused || self.input.refused.is_some()) {
             return;
         }
-        // Taken even if nobody waits any more because the connection has ended: the session would never time out.
+        // The wait is taken even if the connection has ended: otherwise the session would never time out.
         if let Some((number, _)) = self.input.waits.take_if(|(_, waits)| *waits == why) {
             ex.questions.decide(number, Ok(()));
         }

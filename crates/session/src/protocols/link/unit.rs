@@ -51,7 +51,7 @@ impl Unit {
         };
         let is_first = self.messages.is_empty();
         if !is_first && matches!(message, LinkMessage::Text(_)) {
-            // The packet before it is incomplete. Its parser reports that.
+            // The previous packet is incomplete, which its parser reports.
             self.missing = 0;
         }
         self.bytes += message.data().len();

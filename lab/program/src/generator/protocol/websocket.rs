@@ -172,8 +172,7 @@ impl ProtocolClient for WebSocketClient {
     fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
         match dialect.protocol {
             Protocol::SocketIo07 | Protocol::SocketIo09 => {
-                // Browsers don't upgrade the connection of that request, and the client doesn't need the connection any
-                // more.
+                // Browsers don't upgrade the connection of that request, and the client no longer needs the connection.
                 let headers = [("Host", dialect.host.as_str()), ("Connection", "close")];
                 write_request_head(&mut out.side, "GET", &dialect.path, &headers);
                 self.opening = Some(Box::new(Opening::Asking(Answer::default(), key)));
