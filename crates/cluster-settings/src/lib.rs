@@ -20,7 +20,7 @@ pub struct Identity {
     pub key_file: PathBuf,
 }
 
-/// How Socket.IO's servers speak to each other.
+/// The protocol between Socket.IO's servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Adapter {
     /// `@socket.io/redis-adapter`, `createAdapter`.
@@ -33,7 +33,7 @@ pub enum Adapter {
 }
 
 impl Adapter {
-    /// How channels begin unless the servers are configured otherwise.
+    /// The default prefix of the names of channels.
     pub fn default_prefix(self) -> &'static str {
         match self {
             Self::Classic | Self::Sharded => REDIS_ADAPTER_PREFIX,
@@ -76,7 +76,7 @@ pub enum ClassicParser {
     Json,
 }
 
-/// Which kind of engine a URL names.
+/// The kind of engine that a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `redis://`, `redis+sentinel://`, `redis+cluster://`, or `rediss` for TLS.
@@ -149,7 +149,7 @@ impl Address {
         self.url.split_once("://").map_or("", |(scheme, _)| scheme)
     }
 
-    /// The servers that it names, each with its port, if it has one.
+    /// The servers in the URL, each with its port if the URL has one.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
         let authority = rest.split(['/', '?']).next().unwrap_or_default();

@@ -106,7 +106,7 @@ struct Observers {
     applications: OnceLock<Arc<[Arc<str>]>>,
 }
 
-/// One node's part of its cluster.
+/// The connection of this node with the cluster: the state about other nodes, and the tasks that exchange messages with them.
 pub struct Cluster {
     node: NodeId,
     options: Options,
@@ -275,7 +275,7 @@ impl Cluster {
         }
     }
 
-    /// Runs until `stop` is set, and then notifies the other nodes that this one has left.
+    /// Runs until `stop` is set, and then notifies the other nodes that this node has left.
     pub async fn run(
         self: Arc<Self>,
         events: EventReceiver,

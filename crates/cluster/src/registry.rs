@@ -105,7 +105,7 @@ impl Registry {
         }
     }
 
-    /// When [`Registry::handle_timeout`] is due.
+    /// The time at which [`Registry::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Instant {
         self.due
     }

@@ -283,7 +283,8 @@ options! {
         client_certificate_file: Option<PathBuf> = None,
         /// File with the PEM private key of `client_certificate_file`.
         client_key_file: Option<PathBuf> = None,
-        /// Which redirects are followed. Each counts as a request, and all must complete within `timeout`.
+        /// The redirects that are followed. Each redirect counts as a request, and all must complete within
+        /// `timeout`.
         redirects: Redirects = Redirects::Never,
         /// `true` sends the upstream's cookies back to it: at most 16 of 4 kB, in memory.
         cookies: bool = false,

@@ -62,7 +62,7 @@ pub struct Counters {
     pub due: u64,
     /// Accepted by the kernel.
     pub sent: u64,
-    /// Not sent: volatile, dropped by `drop_oldest`, or not supported by the session's format.
+    /// Deliveries that weren't sent: volatile, dropped by `drop_oldest`, or not supported by the session's format.
     pub dropped: u64,
     /// Replaced by a newer version of the same document.
     pub conflated: u64,

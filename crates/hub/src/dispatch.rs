@@ -83,8 +83,8 @@ pub enum Dispatch<F> {
         /// The client's position.
         since: Option<Position>,
     },
-    /// From the home core: publications from here on reach the sender of `Join`. Answers come in the order of
-    /// the requests.
+    /// The home core's answer to `Join`: all later publications reach the sender of `Join`. Answers come in
+    /// the order of the requests.
     Joined {
         /// The topic.
         topic: Topic,
@@ -97,17 +97,17 @@ pub enum Dispatch<F> {
         /// The newest snapshot, and the feed's state if it isn't live, for future members.
         current: Current<F>,
     },
-    /// From the home core: it knows the history of a room now, which was unknown when it answered with
-    /// [`Replay::Unknown`].
+    /// The home core now knows the history of a room for which it answered with [`Replay::Unknown`].
     History(Room, Arc<HistoryPart<F>>),
-    /// From the home core: members of a room missed publications.
+    /// The home core reports that members of a room missed publications.
     Gap(Room),
-    /// From the home core: a feed here was as new as in the engine at the read with this number.
+    /// The home core reports that its version of a feed was as new as the engine's at the read with this
+    /// number.
     Confirmed(Key, u64),
     /// To the home core: the sender prepares a room with history as if it had members. `Prepared` with the
     /// same number is the answer, as soon as the home core knows the history.
     Prepare(Room, NonZeroU64),
-    /// From the home core: it knows the history of a room that the receiver prepares.
+    /// The home core knows the history of a room that the receiver prepares.
     Prepared {
         /// The room.
         room: Room,

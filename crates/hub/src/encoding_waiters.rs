@@ -1,8 +1,8 @@
 //! Sessions whose next publication is being encoded by another core.
 //!
-//! They receive no deliveries until the frame exists, so that their pending deliveries keep their order. Then
-//! they are ready again. **Invariant:** a session in this set counts as listed, so no other event makes it
-//! ready. It is therefore in the set at most once.
+//! These sessions receive no deliveries until the frame exists, so that their pending deliveries keep their
+//! order. Then the sessions are ready again. **Invariant:** a session in this set counts as listed, so no
+//! other event makes the session ready. A session is therefore in the set at most once.
 
 use crate::publication::{FormatId, Publication};
 use crate::session_id::SessionId;

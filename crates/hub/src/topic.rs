@@ -14,7 +14,7 @@ pub const ROOM_BYTES_MAX: usize = 256;
 
 /// A room: a name within a namespace. Plain protocols live in namespace `/`.
 ///
-/// One allocation and 16 bytes, because servers keep millions of them.
+/// The name takes one allocation and 16 bytes, because servers keep millions of names.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Room(
     /// A character whose code is the namespace's length, then the namespace and the name.

@@ -22,7 +22,7 @@ pub fn number_text(text: &str) -> Option<Cow<'_, str>> {
         return Some(Cow::Borrowed("0"));
     }
     if number.is_infinite() {
-        // As `JSON.parse` does.
+        // A number that is too large becomes an infinity, as in `JSON.parse`.
         return Some(Cow::Borrowed(if number > 0.0 { "Infinity" } else { "-Infinity" }));
     }
     // The shortest digits that denote this number, such as `-1.25e-7`.

@@ -199,7 +199,7 @@ pub struct LinkApps {
 }
 
 impl LinkApps {
-    /// Applications whose clients have these options until their workers have others.
+    /// Makes applications with these options for their clients. The workers of an application may replace its options.
     pub fn new(options: impl IntoIterator<Item = EngineOptions>) -> Self {
         let options: Vec<_> = options.into_iter().map(Arc::new).collect();
         let want_refused = options.iter().map(|_| AtomicBool::new(false)).collect();

@@ -100,7 +100,7 @@ impl fmt::Debug for Recipients {
 }
 
 impl EventEmit {
-    /// How the message is sent to its rooms.
+    /// The options with which the message is sent to its rooms.
     pub fn how(&self) -> Emit {
         let how = if self.volatile { Emit::volatile() } else { Emit::default() };
         match &self.recipients.0 {

@@ -25,10 +25,10 @@ pub struct Identity {
     pub token_id: Option<Arc<str>>,
     /// The issuer and the user of the token. A hook may have named another `principal`. `None` if the client has no token.
     pub token_principal: Option<Principal>,
-    /// When the token was issued (`iat`), or when a hook named a client without a token, in Unix seconds.
+    /// The time at which the token was issued (`iat`), or at which a hook named a client without a token, in Unix seconds.
     pub issued_at: Option<u64>,
-    /// When the token expires (`exp`), in Unix seconds. The session ends then, unless its client has presented a newer
-    /// token. `None` if the token never expires.
+    /// The time at which the token expires (`exp`), in Unix seconds. The session ends then, unless its client has presented a
+    /// newer token. `None` if the token never expires.
     pub expires_at: Option<u64>,
     /// Public information about the client, for presence and hooks: JSON text.
     pub info: Option<Arc<str>>,

@@ -124,7 +124,7 @@ pub struct SessionDetails {
     pub address: Option<String>,
     /// The Unix time when the session opened, in seconds.
     pub since: Option<u64>,
-    /// How the client of a session that outlives its connections is connected now: `websocket`, `polling`, `stream`, or `none`.
+    /// The current transport of a client whose session outlives its connections: `websocket`, `polling`, `stream`, or `none`.
     pub transport: Option<Cow<'static, str>>,
     /// The feeds to which the session is subscribed, with the offset of the newest version that the client may have. Empty in
     /// lists of all sessions.

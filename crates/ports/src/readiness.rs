@@ -6,7 +6,7 @@ use std::time::SystemTime;
 /// A lost connection to the engine of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineAway {
-    /// When the connection was lost, or when the node started without a connection.
+    /// The time at which the connection was lost, or at which the node started without a connection.
     pub since: SystemTime,
     /// `true` if the node should get no new clients, because other nodes serve them better.
     pub makes_unready: bool,

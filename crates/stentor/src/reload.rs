@@ -135,7 +135,7 @@ impl Reloader {
         // The admin port keeps its actual address. A service manager may have opened it at another address
         // than the configured one, which may require a token.
         control.admin.listen = parts.admin_addr;
-        // The warnings are ignored, because those of the configuration include them.
+        // The warnings are ignored, because the warnings of the configuration include them.
         let tls = parts.tls.as_ref().map(|_| TlsHandle::prepare(&tls)).transpose()?;
         Ok(Prepared { edge, control: control.prepare()?, tls, admin_tls, config })
     }

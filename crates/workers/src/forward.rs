@@ -74,7 +74,7 @@ const NOT_PASSED: [&str; 13] = [
 pub struct ForwardOptions {
     /// Maximum number of connections.
     pub connections_max: usize,
-    /// How long a request waits for a worker.
+    /// Maximum time for which a request waits for a worker.
     pub grace: Duration,
     /// Time without a byte in either direction after which a connection ends.
     pub idle_timeout: Duration,

@@ -151,7 +151,7 @@ pub(crate) struct Nodes {
     apps: Vec<AppNodes>,
     links: ForeignLinks,
     outgoing: VecDeque<Outgoing>,
-    /// When a message that the engine had no room for is offered again.
+    /// The time at which a message that the engine had no room for is offered again.
     retry_at: Option<Instant>,
 }
 
@@ -313,7 +313,7 @@ impl Nodes {
         }
     }
 
-    /// When [`Self::announce`] or [`Self::flush`] has something to do.
+    /// The time at which [`Self::announce`] or [`Self::flush`] must be called.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let announced = self.apps.iter().filter_map(|app| app.announced);
         announced.map(|(_, at)| at + ANNOUNCE_INTERVAL).chain(self.retry_at).min()

@@ -119,7 +119,7 @@ pub(crate) struct Evicted;
 /// The recovery of an application.
 pub(crate) struct Recovery {
     options: RecoveryOptions,
-    /// How long the last worker's application can recover a socket. `None`: it recovers none.
+    /// Time for which the last worker's application can recover a socket. `None` if the application recovers no sockets.
     pub(crate) ttl: Option<Duration>,
     log: VecDeque<Logged>,
     /// Number of the first broadcast in the log.
@@ -384,7 +384,7 @@ impl Recovery {
         self.sweep_at = next.map(|next| next.max(now + SWEEP_INTERVAL));
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// The time at which [`Self::handle_timeout`] must be called.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.sweep_at
     }

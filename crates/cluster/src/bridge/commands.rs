@@ -80,7 +80,7 @@ impl Bridge {
                     .map(|selection| RequestBody::Disconnect { target: Asked::Selection(selection), close });
                 Command::Disconnect { close, done: bridge.then_tell(namespace, body, done) }
             }
-            // Only sessions of this node are called.
+            // The command calls only sessions of this node.
             Command::Call { .. } => command,
             Command::Sessions { limit, done } => {
                 let Some(selection) = selection(target) else { return Command::Sessions { limit, done } };

@@ -241,7 +241,7 @@ impl Bridge {
                         "the publishing connection to Redis is lost"
                     );
                 }
-                // The other connection reports it.
+                // The receiving connection reports the same failure to the operator.
                 Err(reason) => {
                     tracing::debug!(prefix = self.options.prefix, reason, "no connection to Redis")
                 }

@@ -178,7 +178,7 @@ impl Bridge {
             {
                 let Some(shard) = self.shards.of(&channel) else { continue };
                 let mut state = shard.state();
-                // Otherwise, the shard subscribes to all of its channels when it is connected.
+                // A shard that doesn't take changes yet subscribes to all of its channels when it is connected.
                 if state.takes_changes {
                     state.changes.insert(channel, is_wanted);
                     shard.changed.notify_one();

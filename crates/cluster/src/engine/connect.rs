@@ -1,4 +1,4 @@
-//! From an address to a connected engine.
+//! Connects to the engine at an address.
 
 use super::nats::Nats;
 use super::redis::Redis;

@@ -84,7 +84,7 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// From now on, a room has an epoch as soon as its history is read, as on Redis.
+    /// Makes each room have an epoch as soon as its history is read, as on Redis.
     pub fn begin_rooms_when_read(&mut self) {
         self.begins_rooms = true;
     }

@@ -52,7 +52,7 @@ pub(super) struct Waiting {
 pub(super) enum Refresh {
     Never,
     At(Instant),
-    /// As soon as the node has the lease.
+    /// The document is stored again as soon as the node has the lease.
     Due,
 }
 
@@ -178,7 +178,7 @@ impl Feed {
         }
     }
 
-    /// When a timer of the feed is due.
+    /// The time at which the feed's next timer is due.
     pub(super) fn timeout(&self) -> Option<Instant> {
         let follower = match (&self.phase, self.refresh) {
             (Phase::Following { acquire_at, .. }, _) if self.needs_lease() => Some(*acquire_at),
@@ -191,7 +191,7 @@ impl Feed {
         [follower, lease, push, self.local.until()].into_iter().chain(reads).flatten().min()
     }
 
-    /// When to read the log for clients of other epochs.
+    /// The time at which to read the log for clients of other epochs.
     pub(super) fn confirm_at(&self) -> Option<Instant> {
         self.waiting.as_ref().and_then(|waiting| waiting.read_at)
     }

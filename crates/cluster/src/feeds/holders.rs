@@ -56,7 +56,7 @@ impl Holders {
         self.report_at.get_or_insert(now);
     }
 
-    /// When [`Holders::take_report`] is due.
+    /// The time at which [`Holders::take_report`] is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.report_at
     }

@@ -156,7 +156,7 @@ impl Feeds {
         request.or_else(|| pop_front(&mut self.outputs))
     }
 
-    /// When [`Feeds::handle_timeout`] is due.
+    /// The time at which [`Feeds::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = self.due.first().map(|(at, _)| *at);
         let report = self.holders.poll_timeout().filter(|_| self.leases > 0);

@@ -33,7 +33,7 @@ pub enum Question {
 /// The task for the selected sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// As `Command::Emit`.
+    /// Sends an event, like `Command::Emit`.
     Emit {
         /// The event's name, if it has one.
         event: Option<Arc<str>>,
@@ -42,21 +42,22 @@ pub enum Task {
         /// `true` if sessions that aren't ready are skipped.
         volatile: bool,
     },
-    /// As `Command::Join`.
+    /// Joins sessions to rooms, like `Command::Join`.
     Join(Vec<Room>),
-    /// As `Command::Leave`.
+    /// Removes sessions from rooms, like `Command::Leave`.
     Leave(Vec<Room>),
-    /// As `Command::Disconnect`.
+    /// Ends sessions, like `Command::Disconnect`.
     Disconnect {
         /// `true` if the connection ends as well.
         close: bool,
     },
-    /// As `Command::Sessions`.
+    /// Lists sessions, like `Command::Sessions`.
     List {
         /// Maximum number of listed sessions.
         limit: usize,
     },
-    /// As `Command::Call`. The acknowledgements follow in frames of their own.
+    /// Sends an event that requests acknowledgements, like `Command::Call`. The acknowledgements follow in
+    /// separate frames.
     Call {
         /// The id of the call, which these frames repeat.
         call: u64,

@@ -72,7 +72,7 @@ enum Part {
     Readiness,
 }
 
-/// One node's side.
+/// A node's part in handshakes: its id, and the key of its secret.
 #[derive(Clone)]
 pub(super) struct Handshake {
     node: NodeId,

@@ -77,7 +77,7 @@ impl Strangers {
 /// The place of a connection that hasn't proved itself yet.
 pub(super) struct Place {
     evicted: oneshot::Receiver<()>,
-    /// Always present: the semaphore is never closed.
+    /// The permit is always `Some`, because the semaphore is never closed.
     _permit: Option<OwnedSemaphorePermit>,
 }
 

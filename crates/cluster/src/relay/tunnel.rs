@@ -20,7 +20,7 @@ pub(super) const STALL_MAX: Duration = Duration::from_secs(75);
 /// client's last bytes.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 
-/// One direction.
+/// One direction of a tunnel.
 #[derive(Default)]
 struct Flow {
     pending: Vec<u8>,

@@ -73,7 +73,8 @@ impl Authorizer for ClientAuthorizer {
         Decision::Deny(Denial::new("not_allowed", message))
     }
 
-    /// Always `true`: the rules change only with the generation, and the claims only with the identity.
+    /// Returns `true`, because the rules change only with the generation, and the claims only with the
+    /// identity.
     fn is_cacheable(&self, _access: Access<'_>) -> bool {
         true
     }

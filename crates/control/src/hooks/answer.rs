@@ -282,7 +282,7 @@ impl Emit<'_> {
         if is_for_client {
             emits.emit.push(message(None, self.except_sender));
         }
-        // Otherwise, one part of the message may have recipients and another one may not.
+        // A message that is sent in several parts isn't counted, because one part may have recipients when another has none.
         let is_counted = !is_for_client && (sessions.is_empty() || list.is_empty());
         if let Ok(rooms) = Rooms::try_from(list.clone()) {
             // The client has its own copy.

@@ -21,7 +21,7 @@ pub(super) enum Cause {
     Invalid,
     /// The response has no answer to this question.
     MissingAnswer,
-    /// Too many questions, or too many bytes of questions, wait.
+    /// The queue has the maximum number or size of questions.
     QueueFull,
     /// Earlier requests have failed, so the hook is paused.
     BreakerOpen,

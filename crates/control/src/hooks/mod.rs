@@ -115,7 +115,7 @@ impl Source for Asker {
     }
 }
 
-/// One hook.
+/// A configured hook with its queues and its cache.
 struct Hook {
     name: Arc<str>,
     filter: Filter,

@@ -98,7 +98,7 @@ impl fmt::Debug for HookSecret {
     }
 }
 
-/// One hook.
+/// The options of a hook.
 #[derive(Clone, Debug)]
 pub struct HookOptions {
     /// Name of the hook in logs and metrics, unique.

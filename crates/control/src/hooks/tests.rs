@@ -699,7 +699,7 @@ fn messages_name_rooms_and_sessions_alike() {
             seen.push(if *volatile { format!("{name}?") } else { name });
         }
         assert_eq!(seen, expected, "{text}");
-        // A message of one part, to others than the client, counts as one without recipients if it has none.
+        // The recipients are counted only of a message that is sent in one part and isn't for the client.
         let is_counted = counted.get() + direct.iter().filter(|message| message.is_counted).count();
         assert_eq!(is_counted, usize::from(seen.len() == 1 && !seen[0].starts_with('*')), "{text}");
     };

@@ -22,7 +22,7 @@ pub struct Validators {
 /// The lifetime of a response according to its `Cache-Control`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Not specified, or the response must not be cached.
+    /// The response doesn't specify a time, or must not be cached.
     Unsaid,
     /// `s-maxage` or `max-age`.
     For(Duration),
@@ -42,7 +42,7 @@ pub struct Version {
 /// The time for which a response stays fresh, according to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Not specified. The configured interval applies.
+    /// The response doesn't specify a time. The configured interval applies.
     Unsaid,
     /// `max-age` minus the response's `Age`.
     For(Duration),

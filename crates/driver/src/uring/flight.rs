@@ -106,7 +106,7 @@ impl Flights {
                 .pop()
                 .map_or(PendingFrames::None, |frame| PendingFrames::One { frame, offset: cursor.offset })
         } else if !by_call && bytes <= CORK_BYTES.min(frames.len() * SMALL_BYTES) {
-            // As with calls, a slice costs the kernel more than its copy.
+            // Small slices are copied, because a slice costs the kernel more than its copy.
             let mut copy = Vec::with_capacity(bytes);
             frames.drain(..).skip(cursor.frame).for_each(|frame| copy.extend_from_slice(&frame.bytes()));
             PendingFrames::One { frame: Frame::owned(copy), offset: cursor.offset }

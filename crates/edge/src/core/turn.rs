@@ -62,7 +62,7 @@ fn is_quiet(conns: &Connections<impl Driver>, protocols: &Protocols) -> bool {
         && conns.left.is_empty()
 }
 
-// Not inlined, because turns that only answer don't call it.
+// This function isn't inlined, because turns that only answer don't call it.
 #[inline(never)]
 fn carry_out_all(
     conns: &mut Connections<impl Driver>,

@@ -217,7 +217,7 @@ fn signing_time(key: &CertifiedKey) -> Duration {
     signing_time_of(key.key.algorithm(), bytes)
 }
 
-/// As [`signing_time`]. `bytes`: the length of the public key's SubjectPublicKeyInfo.
+/// Returns the [`signing_time`] of a key. `bytes`: the length of the public key's SubjectPublicKeyInfo.
 fn signing_time_of(algorithm: SignatureAlgorithm, bytes: usize) -> Duration {
     Duration::from_micros(match (algorithm, bytes) {
         (SignatureAlgorithm::RSA, ..=300) => 600,

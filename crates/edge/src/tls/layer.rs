@@ -36,7 +36,7 @@ impl<D: Driver> TlsLayer<D> {
 }
 
 impl<D: Driver> TlsLayer<D> {
-    /// As [`Driver::detach`], for code that needs the plaintext outside of this process's drivers.
+    /// Detaches a connection like [`Driver::detach`], for code that needs the plaintext outside of this process's drivers.
     pub(crate) fn detach_plain(&mut self, conn: ConnId) -> Option<DetachedConnection> {
         match &mut self.tls {
             Some(tls) if tls.get(conn).is_some() => tls.detach_plain(&mut self.driver, conn),

@@ -10,7 +10,7 @@ use std::time::Instant;
 use stentor_frame::ConnId;
 use stentor_hub::{CoreId, Disconnect, SessionId, Topic};
 
-/// One effect.
+/// Work that the core carries out after a handler has returned.
 pub enum Effect {
     /// An effect on a connection.
     Connection(ConnId, ToConnection),

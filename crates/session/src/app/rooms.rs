@@ -466,7 +466,7 @@ impl Application for RoomsApp {
                 true
             })
         } else {
-            // As in Socket.IO, an unknown event is ignored and not acknowledged.
+            // An unknown event is ignored and not acknowledged, as in Socket.IO.
             return;
         };
         if result != Ok(false) {

@@ -56,7 +56,7 @@ impl ActiveTransport {
     }
 }
 
-/// How the handling of an input continues after a message, a packet, or all handled messages of the input.
+/// The next step of handling an input, after a message, a packet, or all handled messages of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Handles the next message.

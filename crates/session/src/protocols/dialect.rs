@@ -14,7 +14,7 @@ use stentor_wire::ws::Negotiated;
 /// A server's ping frame without payload (RFC 6455, 5.5.2).
 const PING: [u8; 2] = [0x89, 0];
 
-/// How the connection continues after a WebSocket message.
+/// The next step of a connection after a WebSocket message.
 pub(crate) enum Handled {
     /// The WebSocket message is handled.
     Flow(Flow),

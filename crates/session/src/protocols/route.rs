@@ -20,7 +20,8 @@ pub struct RouteFacts {
     pub(crate) outlives_drain: bool,
 }
 
-/// How a protocol notifies its clients of the end of a session. docs/close-codes.md is made from these texts.
+/// The messages by which a protocol notifies its clients of the end of a session. docs/close-codes.md is made from these
+/// texts.
 pub struct Closing {
     /// The name of the protocol.
     pub protocol: &'static str,
@@ -52,7 +53,7 @@ pub trait Protocol: Sync {
         None
     }
 
-    /// How clients are notified of the end of a session. `None` if the protocol has no form of its own.
+    /// The messages by which clients are notified of the end of a session. `None` if the protocol has no form of its own.
     fn closing(&self) -> Option<Closing> {
         None
     }

@@ -423,7 +423,8 @@ fn write_events_head(
     options: &mut ResponseOptions,
     extra: &[(&str, &str)],
 ) -> bool {
-    // Compressing proxies (express, webpack-dev-server) buffer data before they compress it, and nginx before it forwards it.
+    // These headers keep proxies from buffering events: express and webpack-dev-server buffer data to compress it, and nginx
+    // buffers data before it forwards them.
     let own = [("Cache-Control", "no-store, no-transform"), ("X-Accel-Buffering", "no")];
     let headers = [&own, extra].concat();
     write_stream_head(out, request, options, 200, sse::CONTENT_TYPE, &headers)

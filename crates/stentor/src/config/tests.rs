@@ -43,7 +43,7 @@ fn an_empty_file_is_a_configuration() {
 
 #[test]
 fn defaults_lie_within_their_ranges() {
-    // Lines that a section needs beside it, so that it has an effect.
+    // Lines that must accompany a section, because the section has no effect alone.
     let beside = |section: &str| if section.starts_with("auth") { auth::ISSUER } else { "" };
     for section in sections().into_iter().filter(|info| !info.repeated) {
         for key in section.keys.iter().filter(|key| key.default != "none") {

@@ -10,7 +10,7 @@ faults! {
     Empty = "a packet is empty",
     /// The kind of a packet isn't one of `0` to `6`.
     UnknownKind = "a packet's kind is unknown",
-    /// Only the other side may send this packet.
+    /// The packet may only be sent in the other direction.
     WrongDirection = "a packet goes the wrong way",
     /// The number of attachments is missing, zero, or not followed by `-`.
     BadAttachmentCount = "the number of attachments is malformed",

@@ -27,7 +27,7 @@ impl From<engineio::Version> for Version {
 pub const RESERVED_EVENTS: [&str; 6] =
     ["connect", "connect_error", "disconnect", "disconnecting", "newListener", "removeListener"];
 
-/// One packet.
+/// A packet of either direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// The namespace. Begins with `/`; in protocol 4 without its query.

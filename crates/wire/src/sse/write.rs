@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// One event.
+/// An event to send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event<'a> {
     /// The id that the client repeats as `Last-Event-ID`; `None` leaves the previous id valid.

@@ -11,8 +11,8 @@ pub(super) fn is_disconnect(unit: &LinkMessages) -> bool {
 }
 
 impl Applications {
-    /// Keeps the sockets of a session that has ended for its client's return, until its worker reports them with PERSIST. `worker`: the link
-    /// of that worker, and the count of its frame with the session's last message.
+    /// Keeps the sockets of an ended session, so that its client can recover them. The worker's PERSIST replaces what is kept
+    /// here. `worker`: the link of the session's worker, and the count of the frame with the session's last message.
     pub(super) fn keep(
         &mut self,
         app: usize,

@@ -186,7 +186,7 @@ pub enum Effort {
     /// At most 2 minutes for a case with two servers: up to six short runs, fewer if the interval is narrow enough.
     #[default]
     Quick,
-    /// As published, where the machine allows it.
+    /// Runs with the published effort, where the machine allows it.
     Full,
 }
 

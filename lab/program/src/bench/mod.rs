@@ -118,7 +118,7 @@ pub struct Options {
     /// Messages per second of an open-loop echo, instead of 60 % of the slowest server's rate.
     #[arg(long = "echo-rate")]
     pub echo_rate_hz: Option<f64>,
-    /// Where servers and generators run.
+    /// The cores on which servers and generators run.
     #[command(flatten)]
     pub placing: Placing,
     /// The effort of the run.

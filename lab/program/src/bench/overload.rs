@@ -24,7 +24,7 @@ pub(super) const OFFERED: [f64; 5] = [0.5, 2.0, 5.0, 10.0, 0.5];
 /// Share of a phase, at its beginning, that still shows the previous phase.
 const WARM_UP_SHARE: f64 = 0.4;
 
-/// One phase.
+/// A phase of the load with a constant offered rate: `multiple` times the capacity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     multiple: f64,

@@ -22,7 +22,7 @@ pub struct Report {
     pub cases: Vec<CaseReport>,
 }
 
-/// One case.
+/// The results of a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CaseReport {
     pub(crate) name: String,
@@ -83,7 +83,7 @@ pub(crate) enum Bound {
     Neither,
 }
 
-/// One goal.
+/// A goal, and whether it was reached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     #[serde(deserialize_with = "metric_or_none")]

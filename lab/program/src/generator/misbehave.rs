@@ -32,7 +32,7 @@ const BURST: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Misbehaviour {
-    /// Never reads.
+    /// The client never reads.
     NeverReads,
     /// Reads at most one receive buffer of the driver (64 KiB) per interval, and stops reading after it.
     ReadsSlowly {

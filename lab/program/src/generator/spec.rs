@@ -169,7 +169,7 @@ pub enum LoadSpec {
         #[serde(with = "crate::seconds")]
         hold: Duration,
     },
-    /// As many connections as a CPU budget of the server is enough for.
+    /// Opens connections until the server has used a CPU budget.
     Budget(BudgetPlan),
     /// All connections are cut at once and all clients reconnect at once. Then one client publishes to all.
     Reconnect {
@@ -224,9 +224,9 @@ impl LoadSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
-    /// By FIN, without a closing message.
+    /// The connections end by FIN, without a closing message.
     Finish,
-    /// By RST: the generator closes them without reading data that was sent to them.
+    /// The connections end by RST: the generator closes them without reading data that was sent to them.
     Reset,
 }
 

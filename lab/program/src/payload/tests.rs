@@ -19,7 +19,8 @@ fn is_read_as_written() {
     }
 }
 
-/// By Python: `zlib.crc32(b"0000000000000007" b"00000000001234567890" b"xxxx")`.
+/// The expected checksum was computed by Python: `zlib.crc32(b"0000000000000007" b"00000000001234567890"
+/// b"xxxx")`.
 #[test]
 fn the_checksum_is_that_of_zlib() {
     let mut payload = blank(HEAD_BYTES + 4);

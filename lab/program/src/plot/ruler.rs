@@ -14,7 +14,7 @@ const BEYOND: f64 = 4.0;
 pub(crate) enum Scale {
     /// Linearly from 0.
     Linear,
-    /// By their logarithms. Values that aren't above 0 aren't drawn.
+    /// Logarithmic. Values that aren't above 0 aren't drawn.
     Log,
     /// Percentiles by the share beyond them, so that 99 and 99.9 are as far apart as 90 and 99. 100 is one step
     /// further.

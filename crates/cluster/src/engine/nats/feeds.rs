@@ -302,7 +302,7 @@ impl FeedTurn<'_> {
         let count = newest_meta.c;
         let (mut changes, mut term) = (Vec::new(), 0);
         let mut chunk = if is_change { vec![Some(newest)] } else { Vec::new() };
-        // From the newest to the oldest.
+        // Reads messages from the newest to the oldest.
         loop {
             for stored in chunk {
                 let Some(stored) = stored else { return Ok(None) };

@@ -199,10 +199,10 @@ impl Shared {
         let (mut before, mut offset) = (meta.p.clone(), meta.o);
         let mut chunk = if meta.part { Vec::new() } else { vec![Some(newest)] };
         let mut limits = None;
-        // The server's clock and this one may differ a little.
+        // The server's clock and this node's clock may differ a little.
         let now = since_1970();
         let (mut messages, mut bytes) = (Vec::new(), 0_usize);
-        // From the newest to the oldest.
+        // Reads messages from the newest to the oldest.
         'all: loop {
             for stored in chunk {
                 let Some(stored) = stored else { break 'all };

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 /// Timeout of the fetches, longer than any of them takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One response.
+/// A response of the test server.
 #[derive(Clone)]
 struct Reply {
     bytes: Vec<u8>,

@@ -72,7 +72,7 @@ impl Tls {
         self.finish_send(driver, connection, is_able)
     }
 
-    /// As [`Driver::send_bytes`].
+    /// Sends bytes like [`Driver::send_bytes`].
     pub(in crate::tls) fn send_bytes<D: Driver>(
         &mut self,
         driver: &mut D,

@@ -251,7 +251,7 @@ impl client::Client for Client {
 
     fn send(&mut self, ex: &mut Executor, session: SessionId, what: &Sent) {
         let (namespace, before) = match &self.application {
-            // Only its worker sends messages to a client of the application link.
+            // A client of the application link receives messages from its worker only.
             ApplicationProtocol::None | ApplicationProtocol::Link(_) => return,
             ApplicationProtocol::Plain { .. } => (None, Vec::new()),
             ApplicationProtocol::SocketIo(io) => {

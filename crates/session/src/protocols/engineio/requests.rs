@@ -413,7 +413,8 @@ fn packets(
     let send_buffer_bytes_max = cx.ex.options().limits.send_buffer_bytes_max;
     let body = body.get(*done..).unwrap_or_default();
     if begun.is_some() && body.is_empty() {
-        // Only the decision about the last packet was missing, or the worker's confirmation.
+        // All packets have been handled: the request waited only for the decision about the last packet, or for the
+        // worker's confirmation.
         let id = client.state.id;
         if client.link_mut().is_some_and(|link| link.confirm(cx.ex, cx.conn, id)) {
             return Outcome::Rest;

@@ -222,7 +222,8 @@ fn end(ex: &mut Executor, client: &mut Client) {
 /// The headers of every response.
 fn headers<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
     let mut headers = cors(cx.allow_origin());
-    // Compressing proxies buffer data before they compress it, and nginx before it forwards it.
+    // These headers keep proxies from buffering lines: compressing proxies buffer data to compress it, and nginx buffers data
+    // before it forwards them.
     headers.extend([("Cache-Control", "no-store, no-transform"), ("X-Accel-Buffering", "no")]);
     headers
 }

@@ -1,4 +1,4 @@
-//! Which route each path has.
+//! Tests of the route of each path.
 
 use super::*;
 use crate::options::StaticRoute;
