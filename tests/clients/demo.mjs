@@ -1,12 +1,21 @@
 // Starts the demo, and opens its page.
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { launch } from './browsers.mjs';
-import { PATIENCE_MS, binary, modules, program, temporary } from './harness.mjs';
+import { PATIENCE_MS, binary, modules, program, root, temporary } from './harness.mjs';
 
 /** A folder with the client libraries that the page uses. */
 export const libraries = modules;
+
+/** A folder of npm packages that has those of the worker. */
+export function workerPackages(t) {
+  const folder = path.join(temporary(t), 'node_modules');
+  mkdirSync(path.join(folder, '@stentor'), { recursive: true });
+  for (const name of ['socket.io', 'socket.io-client', 'sockjs-client']) symlinkSync(path.join(libraries, name), path.join(folder, name));
+  symlinkSync(path.join(root, 'clients/socketio-server'), path.join(folder, '@stentor/socket.io'));
+  return folder;
+}
 
 /** Starts the demo on free ports, until the end of the test. */
 export async function startDemo(t, ...args) {

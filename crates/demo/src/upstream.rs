@@ -12,8 +12,9 @@
 //! applies.
 //!
 //! The API may also be a backend of Stentor: it then answers the event [`STOP_EVENT`], with which a visitor stops the API for
-//! [`OUTAGE`]. Meanwhile, documents have the status 503. The path for these questions is a secret of the server, because any web
-//! page can send requests to a port of this machine.
+//! [`OUTAGE`]. Meanwhile, documents have the status 503. In a cluster, each node has an API, and a visitor stops a whole node with
+//! the event [`STOP_NODE_EVENT`], which the named node carries out. The path for these questions is a secret of the server,
+//! because any web page can send requests to a port of this machine.
 
 use crate::replay::Replay;
 pub use crate::simulation::GoalId;
@@ -31,6 +32,8 @@ use tokio::net::TcpListener;
 
 /// The event of a client that stops the API.
 pub const STOP_EVENT: &str = "stop_api";
+/// The event of a client that stops the node of a cluster whose name is `node`.
+pub const STOP_NODE_EVENT: &str = "stop_node";
 /// Time for which the API answers with 503 after this event.
 pub const OUTAGE: Duration = Duration::from_secs(20);
 
@@ -63,6 +66,16 @@ pub struct DemoUpstream {
     began: Duration,
     /// The time at which the API answers again.
     stopped_until: Mutex<Duration>,
+    /// The node of a cluster to which the API belongs. `None` without a cluster.
+    node: Option<ClusterNode>,
+}
+
+/// The node of a cluster to which an API belongs.
+pub struct ClusterNode {
+    /// The name, which documents show.
+    pub name: String,
+    /// Stops the node soon, so that there is time for an answer.
+    pub stop: Box<dyn Fn() + Send + Sync>,
 }
 
 struct Live {
@@ -84,7 +97,13 @@ impl DemoUpstream {
         let live = Live { world: World::new(seed, matches), newest: HashMap::new() };
         let began = kickoff.unwrap_or_else(&clock);
         let (live, replay_began, stopped_until) = (Mutex::new(live), OnceLock::new(), Mutex::default());
-        Self { live, replay, replay_began, clock, began, stopped_until }
+        Self { live, replay, replay_began, clock, began, stopped_until, node: None }
+    }
+
+    /// Makes it the API of a cluster's node.
+    #[must_use]
+    pub fn of_node(self, node: Option<ClusterNode>) -> Self {
+        Self { node, ..self }
     }
 
     /// Returns the newest version of a match's document. `None` if there is no such match.
@@ -100,7 +119,7 @@ impl DemoUpstream {
         let Some(game) = live.world.game(id, second) else { return Ok(None) };
         let generated_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let body = match kind {
-            Kind::Centre => centre(game, generated_ms)?,
+            Kind::Centre => centre(game, generated_ms, self.node.as_ref().map(|node| &*node.name))?,
             Kind::Scoreboard => scoreboard(game, generated_ms)?,
         };
         let version = Version { etag: format!("\"{second}-{generated_ms}\""), body: body.into() };
@@ -144,6 +163,12 @@ impl DemoUpstream {
 
     fn is_stopped(&self) -> bool {
         (self.clock)() < *self.stopped_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops the node if this is its name. Returns `false` if it isn't.
+    fn stop_node(&self, name: Option<&str>) -> bool {
+        let node = self.node.as_ref().filter(|node| Some(&*node.name) == name);
+        node.inspect(|node| (node.stop)()).is_some()
     }
 
     /// Returns the keys of all documents.
@@ -204,11 +229,17 @@ async fn answer_hooks(State(upstream): State<Arc<DemoUpstream>>, body: Bytes) ->
     };
     let questions = request["questions"].as_array().into_iter().flatten();
     let answers = questions.map(|question| {
-        let is_known = question["event"] == STOP_EVENT;
-        if is_known {
-            upstream.stop();
-        }
-        serde_json::json!({ "id": question["id"], "allow": is_known, "ack": [{ "seconds": OUTAGE.as_secs() }] })
+        let ack = match question["event"].as_str() {
+            Some(STOP_EVENT) if upstream.node.is_none() => {
+                upstream.stop();
+                serde_json::json!({ "seconds": OUTAGE.as_secs() })
+            }
+            Some(STOP_NODE_EVENT) if upstream.node.is_some() => {
+                serde_json::json!({ "stops": upstream.stop_node(question["arguments"][0]["node"].as_str()) })
+            }
+            _ => return serde_json::json!({ "id": question["id"], "allow": false }),
+        };
+        serde_json::json!({ "id": question["id"], "ack": [ack] })
     });
     let body = serde_json::json!({ "answers": answers.collect::<Vec<_>>() }).to_string();
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()

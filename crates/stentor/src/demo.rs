@@ -17,9 +17,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stentor_control::{AdminClient, Target};
-use stentor_demo::page::{self, Facts, ROOM, WorkerFacts};
+use stentor_demo::page::{self, Facts, ROOM, Stops, WorkerFacts};
 use stentor_demo::replay::Replay;
-use stentor_demo::upstream::{self, DemoUpstream};
+use stentor_demo::upstream::{self, ClusterNode, DemoUpstream};
 use stentor_demo::worker::{self, Worker};
 use stentor_edge::StaticRoute;
 use tokio::net::TcpListener;
@@ -33,6 +33,8 @@ const LOBBY: Target<'_> =
     Target { room: Some("lobby"), namespace: None, event: Some("chat"), idempotency_key: None };
 /// Interval at which goals are published. A match changes once per second.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that a node that a visitor stops has for its answer.
+const STOP_DELAY: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let replay = match &args.replay {
@@ -57,19 +59,22 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             token: config.server.admin_token.0.as_ref().map(|token| token.reveal().to_owned()),
             ca_file: certificate.map(Into::into),
         };
-        // Workers of several nodes would have several chats, and Node doesn't know the demo's own certificate.
-        let worker = worker.filter(|_| config.cluster.engine.0.is_none() && scheme == "http");
-        // Only visitors of this machine may restart its processes.
+        // Node doesn't know the demo's own certificate.
+        let worker = worker.filter(|_| scheme == "http");
+        // Only visitors of this machine may end its processes.
         let can_restart = config.server.listen.ip().is_loopback() && config.listeners.is_empty();
         // Nodes of a cluster have an API each, and one of them fetches for all.
-        let can_stop = can_restart && config.cluster.engine.0.is_none();
-        let hooks = can_stop.then(|| format!("/hooks/{:032x}", fastrand::u128(..)));
+        let (is_alone, name) = (config.cluster.engine.0.is_none(), config.cluster.node.clone());
+        let node = (!is_alone && !name.is_empty()).then(|| ClusterNode { name, stop: Box::new(end_soon) });
+        let stops = if is_alone { Some(Stops::Api) } else { node.as_ref().map(|_| Stops::Node) };
+        let stops = stops.filter(|_| can_restart);
+        let hooks = stops.map(|_| format!("/hooks/{:032x}", fastrand::u128(..)));
         if let Some(path) = &hooks {
             config.hooks.push(Hook {
                 name: "demo".into(),
                 url: format!("http://{}{path}", listener.local_addr()?),
                 on: vec![HookOn::Event],
-                events: vec![upstream::STOP_EVENT.into()],
+                events: vec![upstream::STOP_EVENT.into(), upstream::STOP_NODE_EVENT.into()],
                 ..Hook::default()
             });
         }
@@ -77,7 +82,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             has_replay: replay.is_some(),
             admin: client.url.clone(),
             needs_token: client.token.is_some(),
-            can_stop,
+            stops,
             worker: worker.as_ref().map(|_| WorkerFacts { can_restart }),
         };
         if let Some(worker) = worker {
@@ -99,7 +104,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             tracing::warn!("{warning}");
         }
         let kickoff = args.kickoff.map(Duration::from_secs);
-        let upstream = Arc::new(DemoUpstream::new(args.seed, MATCHES, kickoff, replay, Box::new(wall_clock)));
+        let upstream = DemoUpstream::new(args.seed, MATCHES, kickoff, replay, Box::new(wall_clock));
+        let upstream = Arc::new(upstream.of_node(node));
         tokio::spawn(announce(upstream.clone(), client));
         tokio::spawn(async move {
             if let Err(error) = upstream::serve(listener, upstream, hooks.as_deref()).await {
@@ -111,6 +117,15 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             Reloader::new(config, Box::new(move || Ok((unchanged.clone(), Vec::new()))), log.level());
         serve(&reloader, routes.collect(), &log).await
     })
+}
+
+/// Ends the process like a crash: its leases aren't given away, and its clients aren't told.
+fn end_soon() {
+    tracing::warn!("a visitor of the demo stops this node");
+    tokio::spawn(async {
+        tokio::time::sleep(STOP_DELAY).await;
+        std::process::exit(1);
+    });
 }
 
 /// Publishes goals until the runtime ends, over the admin API. Goals scored before the start are not published.

@@ -1,25 +1,14 @@
 // The demo's worker: a chat whose handlers run in Node. The page restarts it while its messages go on. In Chromium.
 import assert from 'node:assert/strict';
-import { mkdirSync, symlinkSync } from 'node:fs';
-import path from 'node:path';
 import test, { describe } from 'node:test';
 import axe from 'axe-core';
 import { io } from 'socket.io-client';
 import { launch, missing } from '../browsers.mjs';
-import { demo, errorsOf, libraries } from '../demo.mjs';
-import { PATIENCE_MS, binary, program, root, temporary, until } from '../harness.mjs';
+import { demo, errorsOf, libraries, workerPackages } from '../demo.mjs';
+import { PATIENCE_MS, binary, program, temporary, until } from '../harness.mjs';
 
 const viewport = { width: 1280, height: 860 };
 const wait = { timeout: PATIENCE_MS };
-
-/** A folder of npm packages that has those of the worker. */
-function packages(t) {
-  const folder = path.join(temporary(t), 'node_modules');
-  mkdirSync(path.join(folder, '@stentor'), { recursive: true });
-  for (const name of ['socket.io', 'socket.io-client', 'sockjs-client']) symlinkSync(path.join(libraries, name), path.join(folder, name));
-  symlinkSync(path.join(root, 'clients/socketio-server'), path.join(folder, '@stentor/socket.io'));
-  return folder;
-}
 
 const textOf = (page, id) => page.locator(`#${id}`).textContent();
 const numberOf = async (page, id) => Number.parseInt((await textOf(page, id)).replaceAll(',', ''), 10);
@@ -38,7 +27,7 @@ const isRunning = (pid) => {
 
 describe("the demo's worker", { skip: missing('Chromium') }, () => {
   test('messages go on while the page restarts it', async (t) => {
-    const { page, errors } = await demo(t, 'Chromium', ['--libraries', packages(t)], viewport);
+    const { page, errors } = await demo(t, 'Chromium', ['--libraries', workerPackages(t)], viewport);
     await answered(page, 3);
     const first = await numberOf(page, 'process');
     const opened = page.context().waitForEvent('page');
@@ -73,7 +62,7 @@ describe("the demo's worker", { skip: missing('Chromium') }, () => {
   });
 
   test('a worker that is killed is replaced, and none outlives the demo', async (t) => {
-    const { says, child, closed } = program(t, binary, ['demo', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--libraries', packages(t)]);
+    const { says, child, closed } = program(t, binary, ['demo', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--libraries', workerPackages(t)]);
     const [, url] = await says(/ready (http:\/\/127\.0\.0\.1:\d+)/);
     const instance = await launch('Chromium');
     t.after(() => instance.close());
@@ -92,7 +81,7 @@ describe("the demo's worker", { skip: missing('Chromium') }, () => {
 
   for (const colorScheme of ['light', 'dark']) {
     test(`axe finds nothing, and nothing sticks out, ${colorScheme}`, async (t) => {
-      const { page, errors } = await demo(t, 'Chromium', ['--libraries', packages(t)], viewport);
+      const { page, errors } = await demo(t, 'Chromium', ['--libraries', workerPackages(t)], viewport);
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
       await answered(page, 2);
       await page.locator('#ask').fill('hello');
@@ -118,7 +107,7 @@ describe("the demo's worker", { skip: missing('Chromium') }, () => {
     const { page, errors } = await demo(t, 'Chromium', ['--libraries', libraries], viewport);
     await page.locator('#roomstate[data-state="open"]').waitFor(wait);
     assert.equal(await page.locator('#worker').isVisible(), false, 'without the package');
-    const { says } = program(t, binary, ['demo', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--libraries', packages(t)], { env: { ...process.env, PATH: temporary(t) } });
+    const { says } = program(t, binary, ['demo', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--libraries', workerPackages(t)], { env: { ...process.env, PATH: temporary(t) } });
     const [, url] = await says(/ready (http:\/\/127\.0\.0\.1:\d+)/);
     await page.goto(`${url}/`);
     await page.locator('#roomstate[data-state="open"]').waitFor(wait);
@@ -127,7 +116,7 @@ describe("the demo's worker", { skip: missing('Chromium') }, () => {
   });
 
   test('a demo that others can reach restarts nothing', async (t) => {
-    const { says } = program(t, binary, ['demo', '--listen', '0.0.0.0:0', '--admin', '127.0.0.1:0', '--libraries', packages(t)]);
+    const { says } = program(t, binary, ['demo', '--listen', '0.0.0.0:0', '--admin', '127.0.0.1:0', '--libraries', workerPackages(t)]);
     const [, port] = await says(/ready http:\/\/0\.0\.0\.0:(\d+)/);
     const socket = io(`http://127.0.0.1:${port}`, { path: '/demo/worker/', transports: ['websocket'], forceNew: true });
     t.after(() => socket.close());

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { browserNames, launch, missing as missingBrowser } from '../browsers.mjs';
-import { errorsOf, inRoom, libraries } from '../demo.mjs';
+import { errorsOf, inRoom, libraries, workerPackages } from '../demo.mjs';
 import { PATIENCE_MS, binary, program, root, until, within } from '../harness.mjs';
 import { missing as withoutNats } from '../nats.mjs';
 import { missing as missingProxy } from '../proxies.mjs';
@@ -14,8 +14,8 @@ const script = path.join(root, 'scripts/run-cluster');
 const skip = missingRedis || missingProxy('haproxy') || missingBrowser(browserNames[0]);
 
 /** Starts the cluster: { url, nodes, engine, end }. */
-async function start(t, ...args) {
-  const { says, text, end } = program(t, script, [...args, '--libraries', libraries, binary]);
+async function start(t, packages = libraries, ...args) {
+  const { says, text, end } = program(t, script, [...args, '--libraries', packages, binary]);
   const [, url] = await says(/^ready (http\S+)$/m);
   const said = text();
   const nodes = [...said.matchAll(/^node (\w) +pid (\d+) +(\S+) +admin (\S+)$/mg)].map(([, name, pid, http, admin]) => ({ name, pid: Number(pid), http, admin }));
@@ -61,8 +61,31 @@ test("the demo's page goes on when the node that serves it is killed", { skip },
   await until('nobody is left behind', () => !nodes.some(({ pid }) => runs(pid)) && !existsSync(logs));
 });
 
+test('a visitor stops the node that fetches, and another one takes over', { skip }, async (t) => {
+  const { url, nodes, end } = await start(t, workerPackages(t));
+  const browser = await launch(browserNames[0]);
+  t.after(() => browser.close());
+  const page = await browser.newPage();
+  await page.goto(`${url}/`);
+  const shows = (id, pattern) => page.waitForFunction(([id, pattern]) => new RegExp(pattern).test(document.getElementById(id).textContent), [id, pattern], { timeout: PATIENCE_MS });
+  await shows('stop', '^Stop node [abc]$');
+  const fetching = (await page.locator('#stop').textContent()).at(-1);
+  // The chat of the worker is one for all nodes.
+  await shows('process', '^\\d+$');
+  await page.locator('#restart').click();
+  await shows('restarted', 'has continued for process');
+  await page.locator('#stop').focus();
+  await page.keyboard.press('Enter');
+  await shows('stopped', `^Node ${fetching} has ended. Another node takes over within \\d+ s`);
+  await until('the node has ended', () => !runs(nodes.find(({ name }) => name === fetching).pid));
+  await shows('stopped', `^Node [^${fetching}] has taken over for node ${fetching} after`);
+  await shows('stop', `^Stop node [^${fetching}]$`);
+  await shows('workerstate', '^connected$');
+  await end();
+});
+
 test('it runs on NATS, too', { skip: withoutNats || missingProxy('haproxy') }, async (t) => {
-  const { url, nodes, end } = await start(t, '--engine', 'nats');
+  const { url, nodes, end } = await start(t, libraries, '--engine', 'nats');
   await until('the nodes know each other', async () => (await (await fetch(`${nodes[0].admin}/api/v1/nodes`)).json()).nodes.length === 3);
   // Through the balancer, each time at another node.
   for (let n = 0; n < 3; n++) {

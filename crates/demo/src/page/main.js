@@ -129,7 +129,7 @@ function look(id) {
   });
   mine.on('change', (document, change) => {
     place();
-    outage.seen(mine.state);
+    outage.seen(mine.state, document.node);
     const cost = meter.counted(mine, document, change);
     meter.show(cost, document, change);
     centre.show(document);

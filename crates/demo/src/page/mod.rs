@@ -11,7 +11,7 @@ mod documents;
 pub use documents::document;
 
 use crate::simulation::SECONDS_PER_TICK;
-use crate::upstream::STOP_EVENT;
+use crate::upstream::{STOP_EVENT, STOP_NODE_EVENT};
 use crate::worker::{PATH, PROGRAM};
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -45,10 +45,19 @@ pub struct Facts {
     pub admin: String,
     /// `true` if the admin API requires a token.
     pub needs_token: bool,
-    /// `true` if the page may stop the API for a while.
-    pub can_stop: bool,
+    /// The part of the demo that the page may stop. `None`: nothing.
+    pub stops: Option<Stops>,
     /// The worker, which is shown only if it runs.
     pub worker: Option<WorkerFacts>,
+}
+
+/// A part of the demo that the page may stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stops {
+    /// The API, for a while.
+    Api,
+    /// The cluster's node that fetches the shown match.
+    Node,
 }
 
 /// Properties of the worker that the page's scripts need.
@@ -107,14 +116,16 @@ fn facts_module(
     let worker = facts.worker.map(
         |worker| serde_json::json!({ "path": PATH, "program": PROGRAM, "canRestart": worker.can_restart }),
     );
-    let exports: [(&str, serde_json::Value); 8] = [
+    let event_of = |stops, event: &str| (facts.stops == Some(stops)).then(|| event.to_owned()).into();
+    let exports: [(&str, serde_json::Value); 9] = [
         ("libraries", libraries.into()),
         ("replay", facts.has_replay.into()),
         ("clockSpeed", SECONDS_PER_TICK.into()),
         ("admin", facts.admin.as_str().into()),
         ("needsToken", facts.needs_token.into()),
         ("roomConfig", ROOM.into()),
-        ("stopEvent", facts.can_stop.then_some(STOP_EVENT).into()),
+        ("stopEvent", event_of(Stops::Api, STOP_EVENT)),
+        ("stopNodeEvent", event_of(Stops::Node, STOP_NODE_EVENT)),
         ("worker", worker.into()),
     ];
     let mut module = String::new();

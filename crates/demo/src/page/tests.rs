@@ -70,7 +70,7 @@ fn facts() -> Facts {
         has_replay: true,
         admin: "http://127.0.0.1:8001".into(),
         needs_token: false,
-        can_stop: true,
+        stops: Some(Stops::Api),
         worker: None,
     }
 }

@@ -17,11 +17,13 @@ const SCOREBOARD_EVENTS: usize = 4;
 /// Maximum number of lines of commentary on a scoreboard.
 const SCOREBOARD_LINES: usize = 11;
 
-/// Returns the match centre as JSON. `generated_ms` is the time since 1970 in milliseconds.
-pub(crate) fn centre(game: &Game, generated_ms: u64) -> serde_json::Result<Vec<u8>> {
+/// Returns the match centre as JSON. `generated_ms` is the time since 1970 in milliseconds, `node` the name of the cluster's node
+/// whose API makes the document.
+pub(crate) fn centre(game: &Game, generated_ms: u64, node: Option<&str>) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&json!({
         "key": format!("matchcentre/{}", game.id),
         "generated_ms": generated_ms,
+        "node": node,
         "version": game.ticks,
         "match": fixture(game),
         "statistics": statistics(game),

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 fn both(world: &mut World, id: u32, second: u64) -> (Vec<u8>, Vec<u8>) {
     let game = world.game(id, second).unwrap();
-    (centre(game, 1).unwrap(), scoreboard(game, 1).unwrap())
+    (centre(game, 1, None).unwrap(), scoreboard(game, 1).unwrap())
 }
 
 #[test]

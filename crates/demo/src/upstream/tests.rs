@@ -29,10 +29,14 @@ fn start(replay: Option<Replay>) -> Running {
 }
 
 fn start_with(replay: Option<Replay>, hooks: Option<&str>) -> Running {
+    start_on(None, replay, hooks)
+}
+
+fn start_on(node: Option<ClusterNode>, replay: Option<Replay>, hooks: Option<&str>) -> Running {
     let now_ms = Arc::new(AtomicU64::new(START_MS));
     let clock = now_ms.clone();
     let clock: Clock = Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst)));
-    let router = router(Arc::new(DemoUpstream::new(1, 3, None, replay, clock)), hooks);
+    let router = router(Arc::new(DemoUpstream::new(1, 3, None, replay, clock).of_node(node)), hooks);
     Running { router: TowerToHyperService::new(router), now_ms }
 }
 
@@ -171,7 +175,7 @@ async fn a_visitor_stops_the_api_for_a_while() {
     let running = start(None);
     let outage_ms = u64::try_from(OUTAGE.as_millis()).unwrap();
     let answers = json(&running.post(HOOKS, QUESTION).await);
-    assert_eq!(answers["answers"][0], serde_json::json!({"id": 7, "allow": true, "ack": [{"seconds": 20}]}));
+    assert_eq!(answers["answers"][0], serde_json::json!({"id": 7, "ack": [{"seconds": 20}]}));
     assert_eq!(answers["answers"][1]["allow"], false);
     running.pass(outage_ms - 1);
     assert_eq!(running.ask("/matchcentre/1", None).await.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -191,4 +195,26 @@ async fn only_the_secret_path_stops_the_api() {
         assert_eq!(running.post(path, QUESTION).await.status(), StatusCode::NOT_FOUND, "{hooks:?} {path}");
         assert_eq!(running.ask("/matchcentre/1", None).await.status(), StatusCode::OK);
     }
+}
+
+#[tokio::test]
+async fn a_visitor_stops_the_named_node_of_a_cluster() {
+    let stopped = Arc::new(AtomicU64::new(0));
+    let count = stopped.clone();
+    let stop = Box::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
+    let node = ClusterNode { name: "b".into(), stop };
+    let running = start_on(Some(node), None, Some(HOOKS));
+    assert_eq!(json(&running.ask("/matchcentre/1", None).await)["node"], "b");
+    for (name, stops) in [("\"a\"", false), ("1", false), ("\"b\"", true)] {
+        let arguments = format!(r#""event":"stop_node","arguments":[{{"node":{name}}}]"#);
+        let question = format!(r#"{{"questions":[{{"id":7,{arguments}}},{{"id":8,"event":"stop_api"}}]}}"#);
+        let answers = json(&running.post(HOOKS, &question).await);
+        assert_eq!(answers["answers"][0], serde_json::json!({"id": 7, "ack": [{"stops": stops}]}));
+        assert_eq!(answers["answers"][1]["allow"], false, "each node has an API");
+        assert_eq!(stopped.load(Ordering::SeqCst), u64::from(stops));
+    }
+    let alone = start(None);
+    assert_eq!(json(&alone.ask("/matchcentre/1", None).await)["node"], serde_json::Value::Null);
+    let answers = json(&alone.post(HOOKS, QUESTION.replace("stop_api", "stop_node").as_str()).await);
+    assert_eq!(answers["answers"][0]["allow"], false);
 }
