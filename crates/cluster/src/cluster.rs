@@ -185,7 +185,7 @@ impl Cluster {
     /// Returns the control plane for the data plane: a wrapper of `control`, which is notified only of the keys that this node
     /// fetches, be it alone or for all nodes.
     pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
-        // A second one would be a bug of the node's start.
+        // A second call would be a bug of the node's start.
         assert!(self.observers.control.set(control).is_ok());
         self.clone()
     }
@@ -222,7 +222,7 @@ impl Cluster {
             }
         };
         let Some(id) = id else {
-            // This node is alone, or too many questions wait, so the others count as missing.
+            // This node is alone, or too many questions wait, so the other nodes count as missing.
             let missing = self.others();
             return finish.answer(Surveyed { answers: vec![answer], missing }, |node| self.name_of(node));
         };

@@ -202,7 +202,7 @@ impl Registry {
         changes
     }
 
-    /// The nodes that are alive as far as the last reply says, this one included, by id.
+    /// The nodes that are alive according to the last reply, including this node, by id.
     pub(crate) fn nodes(&self) -> &BTreeMap<NodeId, NodeRecord> {
         &self.nodes
     }
@@ -344,7 +344,7 @@ mod tests {
         for at in [12, 15, 18] {
             assert_eq!(registry.handle_nodes(now + at * second, NOW, vec![]), []);
         }
-        // The node doesn't report. This node's next report is due when the other one is certainly dead.
+        // Node 2 doesn't report again. Node 1's timer is due when node 2 counts as dead.
         assert!(registry.handle_timeout(now + 18 * second, NOW, &record("a")).is_some());
         assert_eq!(registry.handle_nodes(now + 18 * second, NOW, vec![]), []);
         assert_eq!(registry.poll_timeout(), now + 19 * second);

@@ -57,7 +57,7 @@ pub(crate) struct Change {
 pub(crate) enum Request {
     /// A key was fetched outside the schedule.
     Refetch(Key),
-    /// The list of keys. The receiver may have gone.
+    /// The list of keys. The receiver may have been dropped.
     List(KeysQuery, oneshot::Sender<KeyList>),
 }
 

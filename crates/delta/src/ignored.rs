@@ -149,7 +149,7 @@ impl Ignored {
         Some(below)
     }
 
-    /// Determines where one of our patches changes a document.
+    /// Determines where a patch of this crate changes a document.
     pub(crate) fn judge(&self, patch: &[u8]) -> Verdict {
         match std::str::from_utf8(patch) {
             Ok("[]") => Verdict::Ignored,

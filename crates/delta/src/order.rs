@@ -135,8 +135,9 @@ impl Row {
     /// Removes a waiting element when `placed` elements are placed. Returns its position.
     fn take(&mut self, place: u32, placed: usize) -> usize {
         let (kept_before, first_behind) = self.kept[place as usize];
-        // If the first kept element after this one was skipped: the placed elements before that kept element.
-        // Otherwise all placed elements, and the kept elements before this one that weren't skipped yet.
+        // Number of elements in front of this one. If the first kept element after this one was skipped,
+        // these are the placed elements before that kept element. Otherwise, they are all placed elements,
+        // and the kept elements before this one that weren't skipped yet.
         let in_front = if first_behind < placed { first_behind } else { placed + kept_before - self.passed };
         let place_now = in_front + self.waiting.before(place);
         self.waiting.change(place, -1);

@@ -146,7 +146,7 @@ pub(crate) trait Kernel {
     /// Returns the cause of a connection's failure, if it is known.
     fn error(&mut self, socket: &Self::Socket) -> Option<Errno>;
 
-    /// Ends our side. This may fail on a broken connection, which reading reports.
+    /// Shuts down the write side. The call may fail on a broken connection, which reading reports.
     fn shutdown(&mut self, socket: &Self::Socket);
 
     /// Returns `true` if the peer's kernel hasn't received everything that was sent.

@@ -133,7 +133,7 @@ pub enum Event {
     EndPending(ConnId),
     /// The send in flight is complete: the kernel has accepted all of it.
     Sent(ConnId),
-    /// The connection is gone: reset, refused, or [`Driver::finish`] completed. The id is dead.
+    /// The connection has ended: it was reset or refused, or [`Driver::finish`] completed. The id is dead.
     Closed {
         /// The connection.
         conn: ConnId,

@@ -414,7 +414,7 @@ impl Node {
             };
             let thread = std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
                 let ended = catch_unwind(AssertUnwindSafe(serve));
-                // The receiver is gone only if the start has failed.
+                // The receiver has been dropped only if the start has failed.
                 let _ = end.send(ended.unwrap_or(Err(CoreFailed { core, error: None })));
             });
             threads.push(thread.map_err(StartError::Io)?);

@@ -1,9 +1,9 @@
 //! Feeds at their home core: documents and states from the control plane, and reports of keys with
 //! subscribers.
 //!
-//! **Invariants.** The presence of subscribers is a level: the home core reports it if it differs from the
-//! last report. A feed's state is kept until the control plane has dropped the key *and* the last subscriber
-//! has left, in either order.
+//! **Invariants.** The home core reports whether a key has subscribers as a state: whenever it differs from
+//! the last report. A feed's state is kept until the control plane has dropped the key *and* the last
+//! subscriber has left, in either order.
 
 use crate::dispatch::Emit;
 use crate::encoder::Encoder;
@@ -177,8 +177,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Returns the next topic that gained its first subscriber in this process or lost its last one: a feed,
-    /// or with [`Options::reports_rooms`](crate::Options::reports_rooms) a room. The report is a level: a
-    /// change that is undone before the call isn't reported. Each topic is reported by one core.
+    /// or with [`Options::reports_rooms`](crate::Options::reports_rooms) a room. The report is a state, not an
+    /// event: a change that is undone before the call isn't reported. Each topic is reported by one core.
     ///
     /// If the control plane has dropped a feed since the last report, the feed is reported again, because the
     /// new subscribers don't know its state yet. With external positions, the hub forgets the history of a

@@ -2,9 +2,10 @@
 //! follow the home cores of topics.
 //!
 //! In a *plain room*, a core notifies all others (`Interest`) when its first member joins and when its last
-//! one leaves. This is a level: a change that is undone before it was sent isn't sent ([`crate::outgoing`]).
-//! Every core therefore knows whether the process has members. The core that the room's hash selects reports
-//! this to other nodes ([`Hub::poll_subscribed`]). A topic with a home core is reported by its home core.
+//! one leaves. Interest is a state, not an event: a change that is undone before it was sent isn't sent
+//! ([`crate::outgoing`]). Every core therefore knows whether the process has members. The core that the room's
+//! hash selects reports this to other nodes ([`Hub::poll_subscribed`]). A topic with a home core is reported by
+//! its home core.
 //!
 //! In a topic with a *home core*, a core sends `Join` for each session that subscribes before the core
 //! follows the topic, or that requests history. The answer `Joined` marks the exact position in the home

@@ -41,7 +41,7 @@ impl<E: Encoder> Hub<E> {
     /// Reports that a session is no longer a member of a room with presence.
     #[cold]
     pub(crate) fn left_visibly(&mut self, member: Member, index: u32, absence: Absence) {
-        // If it is suspended, the home core already knows.
+        // The home core has already been notified that a suspended session is absent.
         if !self.is_suspended(member) {
             self.membership_changed(member, index, Some(absence));
         }

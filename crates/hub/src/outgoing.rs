@@ -1,9 +1,9 @@
 //! Messages from a shard to other shards that haven't been passed on yet.
 //!
-//! Interest in plain rooms is a level: at most the difference between the last sent and the current state
-//! waits for a core, however often members join and leave. Interest is sent before all other messages, so
-//! that a core that receives a publication of this core knows its members. The other messages are first in,
-//! first out.
+//! Interest in plain rooms is a *level*, that is, a state and not an event: at most the difference between
+//! the last sent and the current state waits for a core, however often members join and leave. Interest is
+//! sent before all other messages, so that a core that receives a publication of this core knows its members.
+//! The other messages are first in, first out.
 //!
 //! **Invariants.** A room is in `levels` at most once for each core. A level waits only while it differs from
 //! the last sent one. If a core has refused the room, the level waits until it has been sent again, because

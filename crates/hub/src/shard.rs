@@ -215,8 +215,8 @@ impl<E: Encoder> Hub<E> {
     ///   ignored, because versions that were sent may not have reached the client.
     /// - A room: `since` is ignored.
     ///
-    /// A change to or from `Latest` keeps only the newest pending publication. For a feed, every change of
-    /// policy does.
+    /// A change to or from `Latest` keeps only the newest pending publication, and so does every change of a feed's
+    /// policy.
     ///
     /// # Errors
     /// The session has too many subscriptions, or the core has too many topics.
@@ -286,7 +286,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Ends a subscription. Only deliveries in flight are still sent. Returns `true` if there was one.
+    /// Ends a subscription. Only deliveries in flight are still sent. Returns `true` if the session was subscribed.
     pub fn handle_unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         let Some(member) = self.end_subscription(session, topic) else { return false };
         self.sessions.unsubscribe(member);

@@ -110,7 +110,7 @@ pub trait Broker: fmt::Debug + Send + Sync {
         done.answer(Ok(list));
     }
 
-    /// Reports whether this node has subscribers of a topic. The value is a level, not an event: a change that is undone within a
+    /// Reports whether this node has subscribers of a topic. The value is a state, not an event: a change that is undone within a
     /// turn isn't reported. All calls for a topic come from one core, so the last call counts. Between two calls with `true`, the
     /// core has dropped the room's history and waits for it again.
     fn set_interest(&self, topic: &Topic, has_subscribers: bool);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stentor_hub::{Document, FeedState, Key, Patch, Position, Requester};
 
-/// The current demand for a key. The value is a level, not an event: only the newest report per key counts.
+/// The current demand for a key. The value is a state, not an event: only the newest report per key counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyInterest {
     /// The key.

@@ -73,8 +73,8 @@ pub(crate) struct SessionIds {
 }
 
 impl SessionIds {
-    /// Recognizes the ids of this node's sessions, made with `seed` unless the other nodes know another seed of this node, and
-    /// of the sessions of the other nodes.
+    /// Makes a value that recognizes the ids of this node's sessions and of other nodes' sessions. This node's ids are made
+    /// with `seed`, unless the other nodes know another seed of this node.
     pub(crate) fn new(seed: [u64; 2], broker: Option<Arc<dyn Broker>>) -> Self {
         let seed = broker.as_ref().and_then(|broker| broker.id_seed()).unwrap_or(seed);
         Self { seed, moved: Arc::default(), broker }

@@ -215,15 +215,15 @@ mod tests {
             (false, true, &["X-Forwarded-User:"], Ok("-")),
             (false, true, &["X-Forwarded-Groups: admin"], Ok("-")),
             (false, false, &[], Ok("-")),
-            // Other headers have no meaning, from nobody.
+            // Other headers have no meaning, whoever sends them.
             (false, false, &["X-Forwarded-Users: ann", "Forwarded-User: ann", secret], Ok("-")),
-            // From any other peer, even if it knows the secret.
+            // The header of any other peer is refused, even if the peer knows the secret.
             (false, false, &[own], Err(Peer)),
             (true, false, &[own, secret], Err(Peer)),
             (false, false, &["X-Forwarded-User:"], Err(Peer)),
             (false, false, &["X-Forwarded-Groups: admin"], Err(Peer)),
             (false, false, &["X_Forwarded_User: ann"], Err(Peer)),
-            // The client's header beside the proxy's.
+            // The request has a header of the client in addition to the proxy's header.
             (false, true, &[own, own], Err(Repeated)),
             (false, true, &["X-Forwarded-User: eve", "x-forwarded-user: ann"], Err(Repeated)),
             (false, true, &[own, "X-Forwarded-Groups: a", "X-Forwarded-Groups: admin"], Err(Repeated)),

@@ -87,7 +87,7 @@ pub(crate) async fn connect(
     Ok(Some(Joining { cluster, bridges, thread }))
 }
 
-/// An attempt to connect once: its kind, its name, and the description of what came back.
+/// An attempt to connect once: its kind, its name, and a description of the result.
 pub(crate) type Attempt =
     (&'static str, String, Pin<Box<dyn Future<Output = Result<String, String>> + Send>>);
 

@@ -56,8 +56,8 @@ pub enum Route {
     Spec,
 }
 
-/// Reads the part of a path after the prefix. Primus treats every other path as the handshake; we return
-/// `None`, not found.
+/// Reads the part of a path after the prefix. Primus treats every other path as the handshake; this function returns
+/// `None`, which means not found.
 pub fn parse_path(rest: &str) -> Option<Route> {
     match rest {
         "" | "/" => Some(Route::Connect),

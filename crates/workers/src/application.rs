@@ -206,7 +206,7 @@ impl Applications {
     pub(crate) fn handle_frame(&mut self, app: usize, link: u32, frame: Bytes, now: Instant) {
         self.applications[app].handle_frame(link, frame, now);
         self.act(app, now);
-        // After PERSIST, which is in the frame.
+        // The frame's entries, such as PERSIST, have been handled before the acknowledgement counts.
         if let Some(found) = self.applications[app].link(link) {
             self.recoveries[app].unreported.acknowledge(link, found.acknowledged());
         }

@@ -78,8 +78,8 @@ pub struct ForwardOptions {
     pub grace: Duration,
     /// Time without a byte in either direction after which a connection ends.
     pub idle_timeout: Duration,
-    /// Further headers that workers don't get: those of an authenticating proxy. Clients could forge its user, and its secret is
-    /// none of a worker's.
+    /// Further headers that workers don't receive: those of an authenticating proxy. Clients could forge the user in them, and
+    /// workers must not learn the proxy's secret.
     pub hidden_headers: Vec<Box<str>>,
 }
 

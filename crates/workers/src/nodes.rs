@@ -86,7 +86,8 @@ pub(crate) struct NodeStats {
     pub(crate) sent: u64,
     /// Entries that other nodes have sent.
     pub(crate) received: u64,
-    /// Entries for other nodes that were dropped: the engine was away, or they were too large for it.
+    /// Entries for other nodes that were dropped because the engine was unreachable, or because they were too large for the
+    /// engine.
     pub(crate) dropped: u64,
     /// Messages of other nodes that were malformed.
     pub(crate) refused: u64,

@@ -348,7 +348,7 @@ impl Recovery {
         Some(Ok(Recovered { data: kept.socket.data, missed }))
     }
 
-    /// A session's socket in a namespace won't be the claimed one, which waits for another session.
+    /// Releases the socket that a session has claimed in a namespace: another session can claim it.
     fn release(&mut self, session: LinkSession, namespace: &Arc<str>) {
         if let Some(Claim { pid, kept, .. }) = self.claims.remove(&(session, namespace.clone())) {
             self.bytes -= kept_bytes(&pid, &kept.socket);
@@ -359,7 +359,7 @@ impl Recovery {
         }
     }
 
-    /// A session has ended, or moves to another worker.
+    /// Releases all sockets that a session has claimed, because the session has ended or moves to another worker.
     pub(crate) fn release_all(&mut self, session: LinkSession) {
         if self.claims.is_empty() {
             return;

@@ -77,7 +77,7 @@ impl Document {
         self.version
     }
 
-    /// Changes the document to its next version: as many values as its shape says, each of them once.
+    /// Changes the document to its next version: as many values as the shape specifies, each of them once.
     pub fn advance(&mut self) {
         self.version += 1;
         let count = self.values.len();

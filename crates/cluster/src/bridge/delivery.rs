@@ -75,7 +75,7 @@ impl Bridge {
         count(&self.counters.received);
         // Each session receives the event once, because named sessions are not members of the rooms.
         if !target.sessions.is_empty() {
-            // A later message waits for it. Otherwise, that message could overtake it.
+            // Later messages wait until this event has been sent, so that they can't overtake it.
             let (name, data) = (&event.name, &event.arguments);
             let emit = |done| Command::Emit { event: Some(name.clone()), data: data.clone(), volatile, done };
             // An error means that the node stops, and its sessions end.

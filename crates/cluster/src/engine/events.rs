@@ -19,7 +19,7 @@ struct Queue {
     /// `true` if the newest change of the connection was [`Event::Connected`].
     is_connected: bool,
     overflows: u64,
-    /// `true` if all senders are gone.
+    /// `true` if all senders have been dropped.
     is_closed: bool,
 }
 
@@ -110,7 +110,7 @@ impl EventSender {
 }
 
 impl EventReceiver {
-    /// The next event, or `None` when the engine is gone.
+    /// The next event, or `None` when the engine has been dropped.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             {

@@ -362,7 +362,7 @@ pub struct Memory(Arc<Mutex<Server>>);
 impl Memory {
     /// A node's engine, which is connected at once.
     pub fn connect(&self, node: NodeId, limits: Limits) -> (MemoryEngine, EventReceiver) {
-        // Its queues share payloads with other nodes of this process, so it has a ledger of its own.
+        // The queues of this node share payloads with other nodes of this process, so they have their own ledger.
         let (sender, receiver) = events(&limits, &Arc::new(Ledger::new(usize::MAX)));
         sender.send(Event::Connected);
         let mut server = self.server();

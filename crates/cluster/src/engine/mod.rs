@@ -7,8 +7,8 @@
 //! - **Appended messages** have a position that the engine assigns: consecutive offsets within an epoch. Messages of one node arrive in
 //!   the order of their offsets. If several nodes append at the same time, a later message may arrive first: NATS publishes each message
 //!   as soon as it is stored. When offsets start anew, or go back, the room has a new epoch.
-//! - **Interest** is a level. The engine keeps the set of channels itself, and establishes all of it again after a lost
-//!   connection. Then, and not before, it reports [`Event::Connected`]. Messages in between may be lost.
+//! - **Interest** is a state, not an event. The engine keeps the set of channels itself, and establishes all of it again after a
+//!   lost connection. Then, and not before, it reports [`Event::Connected`]. Messages in between may be lost.
 //! - **Silence is detected.** An engine proves for each of its connections, by a message to itself at least every
 //!   [`PROBE_INTERVAL`], that messages still arrive. A connection that doesn't deliver for [`SILENCE_MAX`] is replaced.
 //! - **Bounds.** The queues in both directions are bounded ([`Limits`]), and charged to the process's [ledger](stentor_ports::Ledger).
@@ -285,7 +285,7 @@ pub enum Request {
         /// The version.
         version: Version,
     },
-    /// Reads the log of a feed. Answered by [`Reply::Feed`]. If versions may have been lost, the log says so, or is `None`.
+    /// Reads the log of a feed. Answered by [`Reply::Feed`]. If versions may have been lost, the log is marked so, or is `None`.
     LoadFeed {
         /// The feed.
         key: Key,

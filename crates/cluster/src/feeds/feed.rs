@@ -291,7 +291,7 @@ impl Feed {
             };
         }
         if log.needs_epoch() {
-            // The holder before may have fetched a newer version. The next one that this node fetches begins the epoch.
+            // The previous holder may have fetched a newer version. The next version that this node fetches begins the epoch.
             return Step::Idle;
         }
         match pushes.front() {
@@ -308,7 +308,7 @@ impl Holding {
         if let (Some(given), Some(last)) = (sequence, log.sequence)
             && given < last
         {
-            // A push of unknown outcome may have been stored before the one with the greater number.
+            // A push of unknown outcome may have been stored before the push with the greater number.
             return Step::Answer(Err(match push.is_unknown {
                 true => PushDenied::Unavailable { is_unknown: true },
                 false => PushDenied::OldSequence { last },

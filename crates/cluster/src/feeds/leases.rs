@@ -76,7 +76,7 @@ impl Feeds {
         }
     }
 
-    /// Lets the holder of the lease ask for a new one, which replaces it and has a greater term.
+    /// Makes the holder of a lease request a new lease, which replaces the old one and has a greater term.
     pub(super) fn begin_term(&mut self, now: Instant, key: &Key) {
         let Some(lease) = self.feeds.get(key).and_then(|feed| feed.phase.lease()) else { return };
         self.end_lease(key);

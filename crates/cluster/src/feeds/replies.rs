@@ -23,7 +23,7 @@ impl Feeds {
             return;
         }
         let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.incarnation == incarnation) else {
-            // The feed that needed the lease is gone.
+            // The feed that needed the lease has been removed.
             if let (Purpose::Acquire, Answer::Lease(Some(lease))) = (purpose, answer) {
                 self.request_release(now, &key, lease);
             }

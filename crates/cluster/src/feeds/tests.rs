@@ -1,4 +1,5 @@
-//! Nodes that share feeds, over an engine in memory that may lose messages, be away, or start again without its data.
+//! Nodes that share feeds, over an engine in memory that may lose messages, be unreachable, or start again without
+//! its data.
 
 mod clients;
 mod cold_keys;
@@ -474,7 +475,7 @@ fn a_holder_without_subscribers_lets_another_node_fetch() {
     let mut cluster = Cluster::following(2, 2);
     cluster.want(0, false);
     cluster.run_until_idle();
-    // The holder fetches on for `IDLE_TTL`, because its subscribers may come back.
+    // The holder continues to fetch for `IDLE_TTL`, because its subscribers may return.
     cluster.upstream = 2;
     cluster.run_for(IDLE_TTL / 2);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![0], Some(2)));
@@ -595,10 +596,11 @@ fn a_document_that_is_gone_is_not_shown_to_a_node_that_joins_late() {
     assert_eq!((cluster.newest(1), cluster.nodes[1].view.state), (Some(2), Some(FeedState::Live)));
 }
 
-/// Subscribers come and go, backends push, nodes lose their connection, the engine is away, answers late or forgets
-/// everything. After the faults, every node with subscribers shows the upstream's version, or the version that was
-/// pushed last. All nodes show the same version at one position, and no feed goes back. Then the node that fetches
-/// shuts down: another one fetches half a second later, or the same node again if no other has subscribers.
+/// Subscribers join and leave, backends push, nodes lose their connections, and the engine is unreachable, answers
+/// late, or loses its data. After the faults, every node with subscribers shows the upstream's version, or the
+/// version that was pushed last. All nodes show the same version at one position, and no feed goes back. Then the
+/// node that fetches shuts down: another one fetches half a second later, or the same node again if no other has
+/// subscribers.
 #[test]
 fn feeds_survive_faults_and_never_go_back() {
     simulate(0..2_000, 400, |run| {

@@ -53,7 +53,7 @@ pub(super) struct Client {
 /// The reason why a connection between nodes isn't used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
-    /// The other side has another secret, is another node, or repeats what it has heard.
+    /// The other side has another secret, is another node, or replays a recorded message.
     #[error("the other side doesn't know the cluster's secret, or is another node")]
     NotAuthentic,
     /// The other side isn't a node of Stentor, or is a node of another version.

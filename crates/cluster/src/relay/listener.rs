@@ -32,7 +32,7 @@ pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc
         let (relays, plane) = (relays.clone(), plane.clone());
         tokio::spawn(async move {
             match place.run(take(&relays, &*plane, socket)).await {
-                // A node has asked for this one's readiness.
+                // Another node has asked whether this node is ready.
                 Ok(None) => {}
                 Ok(Some(connection)) => {
                     count(&relays.counters.received);

@@ -221,7 +221,7 @@ pub(super) async fn run(
             client.write_all(NOT_ANSWERED).await?;
             client.shutdown().await
         };
-        // A client that accepts nothing is gone.
+        // A client that accepts no bytes counts as disconnected.
         let _ = timeout(LINGER, answer).await;
     }
     ended

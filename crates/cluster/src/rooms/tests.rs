@@ -499,8 +499,8 @@ fn waiting_messages_are_bounded() {
     cluster.check_complete(1);
 }
 
-/// Publishers on all nodes, members come and go, messages and connections are lost, the engine is away, answers late,
-/// or forgets everything. `Member` checks each update. After the faults, every member has all messages.
+/// Clients publish on all nodes, members join and leave, messages and connections are lost, and the engine is unreachable,
+/// answers late, or loses its data. `Member` checks each update. After the faults, every member has all messages.
 #[test]
 fn rooms_survive_faults_and_no_loss_is_silent() {
     let (mut received, mut gaps, mut refused, mut recovered) = (0, 0, 0, 0);

@@ -80,7 +80,7 @@ fn media_type(body: &api::Body) -> Value {
 fn responses(operation: &Operation) -> Value {
     // A status may have several reasons.
     let mut refusals: BTreeMap<u16, Vec<&Reason>> = BTreeMap::new();
-    // Operations without the token can't be refused because of it.
+    // An operation that needs no token can't be refused because of the token.
     let common =
         reason::COMMON_REASONS.iter().filter(|reason| operation.requires_token || **reason != reason::TOKEN);
     for reason in common.chain(operation.reasons) {

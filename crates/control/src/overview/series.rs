@@ -126,8 +126,8 @@ impl Series {
         }
     }
 
-    /// Returns a series. `begins` says whether it begins now if it hasn't. `None` if it doesn't, or if there are too
-    /// many.
+    /// Returns a series. If `begins` is `true`, a series that hasn't begun yet begins now. `None` if the series
+    /// hasn't begun, or if there are too many series.
     fn column(&mut self, chart: &'static str, name: &str, begins: bool) -> Option<&mut Column> {
         let found = self.columns.iter().position(|column| column.chart == chart && column.name == name);
         let at = match found {

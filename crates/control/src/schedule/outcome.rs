@@ -14,8 +14,8 @@ pub struct Validators {
     pub last_modified: Option<Arc<[u8]>>,
     /// Lifetime from `Cache-Control`, used for a 304 without this header. `None` if no response had it.
     pub lifetime: Option<Lifetime>,
-    /// Path and query of the URL that sent the headers. `None` if redirects aren't followed, so that it is
-    /// the key's own URL.
+    /// Path and query of the URL that sent the headers. `None` if redirects aren't followed, so that the
+    /// headers are those of the key's own URL.
     pub target: Option<Arc<str>>,
 }
 

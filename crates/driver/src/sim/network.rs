@@ -35,7 +35,7 @@ pub(super) struct Socket {
     outgoing: VecDeque<u8>,
     in_transit: usize,
     incoming: VecDeque<u8>,
-    /// `true` if our side sends no more data: the end follows `outgoing`.
+    /// `true` if the write side has been shut down: the end of file follows `outgoing`.
     shut: bool,
     end_sent: bool,
     end_received: bool,
@@ -426,7 +426,7 @@ impl Network {
         }
     }
 
-    /// Ends our side after the remaining bytes.
+    /// Shuts down the write side after the remaining bytes.
     pub(super) fn shut(&mut self, socket: Key) {
         if let Some(entry) = self.sockets.get_mut(socket) {
             entry.shut = true;

@@ -57,7 +57,7 @@ pub(super) fn forward(
     let Some((forward, detached)) = detached else {
         return input::begin(conns, protocols, mail, incoming);
     };
-    // The link bounds the connections that it has.
+    // The application link has its own limit for forwarded connections.
     protocols.ex.release_connection(&mut incoming.slot);
     // A simulated connection has no file descriptor.
     let Ok(fd) = detached.into_fd() else { return };

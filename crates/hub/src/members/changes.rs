@@ -1,4 +1,5 @@
-//! Changes of membership that haven't been reported to the home core of a room's presence yet, as levels.
+//! Changes of membership that haven't been reported to the home core of a room's presence yet: the current
+//! state of each session, not each change.
 //!
 //! **Invariant.** A session waits for a room at most once, and only while its membership differs from the
 //! last reported one.

@@ -8,10 +8,10 @@
 //!                                    └────── Watch, then their answers ◄─────
 //! ```
 //!
-//! A core reports its own sessions as levels ([`changes`]): the number of waiting changes is bounded by the
-//! sessions whose membership differs from the last report, however often they join and leave. The home core
-//! keeps the members ([`room`]) and notifies the subscribers of [`Topic::Presence`](crate::Topic::Presence)
-//! of changes, at most once per interval.
+//! A core reports the current membership of its own sessions, not each change ([`changes`]). So the number of
+//! waiting changes is bounded by the sessions whose membership differs from the last report, however often
+//! they join and leave. The home core keeps the members ([`room`]) and notifies the subscribers of
+//! [`Topic::Presence`](crate::Topic::Presence) of changes, at most once per interval.
 //!
 //! **Several nodes.** A node with such subscribers *watches* the room: it sends `Watch` to the nodes with
 //! members, at once and every [`WATCH_INTERVAL`](crate::presence::WATCH_INTERVAL), with the version that it

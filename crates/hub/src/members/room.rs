@@ -362,7 +362,7 @@ impl RoomPresence {
         self.changed(now, options);
     }
 
-    /// Removes the members of a node that is gone.
+    /// Removes the members of a node that is dead.
     pub(super) fn lose(&mut self, now: Instant, options: &PresenceOptions, node: u64) {
         if !self.sources.contains_key(&node) {
             return;

@@ -134,7 +134,8 @@ impl<F> Version<F> {
             }
             rest.past.clone()
         };
-        // The lock isn't held during this. If two cores join the same patches, the first result is kept.
+        // The lock isn't held while patches are joined. If two cores join the same patches, the first result
+        // is kept.
         let joined = past.joined(usize::from(behind), len);
         let mut rest = self.rest();
         if let Some(made) = rest.made(behind) {

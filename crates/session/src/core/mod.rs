@@ -79,7 +79,7 @@ impl Protocols {
         }
     }
 
-    /// Keeps a client on this core, because it can't be moved. It won't receive its missed messages.
+    /// Keeps a client on this core, because the client can't be moved. The client won't receive its missed messages.
     pub fn stay(&mut self, id: ClientId) {
         if let Some(io) = self.clients.engineio.get_mut(id).and_then(engineio::Client::socketio_mut) {
             io.stays = true;

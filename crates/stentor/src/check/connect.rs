@@ -1,4 +1,4 @@
-//! `stentor check --connect`: tries each upstream, hook, issuer and engine once, all at the same time, and describes what came back.
+//! `stentor check --connect`: tries each upstream, hook, issuer and engine once, all at the same time, and describes the results.
 
 use crate::cluster;
 use crate::config::Config;

@@ -8,7 +8,7 @@ faults! {
     pub fn status;
     /// The head ends early, or holds bytes after its end.
     Incomplete = 400, "the head is not one complete head",
-    /// A line ended with LF alone (RFC 9112 section 2.2 lets us refuse it).
+    /// A line ended with LF alone (RFC 9112 section 2.2 allows a recipient to refuse it).
     BareLineFeed = 400, "a line ends with LF alone",
     /// The head is larger than [`Limits::header_bytes_max`](super::Limits::header_bytes_max).
     HeadTooLarge = 431, "the head is too large",

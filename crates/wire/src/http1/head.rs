@@ -440,7 +440,7 @@ impl Framing {
                     Host::One(_) | Host::Many => Host::Many,
                 };
             } else if name.eq_ignore_ascii_case("content-length") {
-                // RFC 9112 section 6.3 lets us refuse repetitions even if their values agree.
+                // RFC 9112 section 6.3 allows a recipient to refuse repetitions even if their values agree.
                 if length.replace(decimal(header.value)?).is_some() {
                     return Err(Error::BadContentLength);
                 }

@@ -155,7 +155,7 @@ fn the_oldest_are_evicted_above_the_bound() {
     }
     let stats = table.recovery.stats();
     assert_eq!((stats.sockets, stats.evicted > 3), (0, true), "{stats:?}");
-    // A message that the client was promised is gone.
+    // A message that the client has missed was evicted.
     assert_eq!(table.complete(1, "pid"), Some(Err(Evicted)));
     assert_eq!(table.recovery.stats().recovered, 0);
 }

@@ -91,7 +91,7 @@ pub(super) fn closed(
         pool.turn(Some(now + LOOK_EVERY), &mut load)?;
     }
     pool.outcome.closed_loop = true;
-    // Messages that never came back are still under way, and count as expected.
+    // Messages that weren't echoed are still in flight, and count as expected.
     pool.audit.expected = pool.audit.delivered + load.under_way;
     Ok(())
 }

@@ -42,7 +42,7 @@ pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Result<String, 
          ip route change local 127.0.0.0/8 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion} && \
          ip route change local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion}"
     );
-    // Another process tries this first, so that a refusal doesn't affect this one.
+    // A child process tries this first, so that a refusal doesn't affect the current process.
     try_namespace(&unshare, &routes)?;
     let error = Command::new("unshare")
         .args(&unshare)

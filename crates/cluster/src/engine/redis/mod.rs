@@ -273,7 +273,7 @@ impl Engine for Redis {
         };
         let deadline = Instant::now() + self.shared.limits.request_timeout;
         let shared = self.shared.clone();
-        // The request is made before the answer is awaited, perhaps never: requests take effect in the order of the
+        // The request is made now, even if the caller never awaits the answer, because requests take effect in the order of the
         // calls.
         let (awaited, mut answer, calls) = match Self::awaited(&request) {
             Some(channel) => (Some(channel), None, Some(calls)),

@@ -34,7 +34,7 @@ pub(super) fn hub() -> Hub<Whole> {
 /// A client of the feed [`key`].
 #[derive(Default)]
 pub(super) struct Client {
-    /// Index of the client's node, and its session there. `None` while the client is away.
+    /// Index of the client's node, and its session there. `None` while the client is disconnected.
     at: Option<(usize, SessionId)>,
     /// The version received last.
     last: Option<(Position, u64)>,
@@ -112,7 +112,8 @@ impl Node {
 }
 
 impl Cluster {
-    /// Moves a client to a node, or away. A client can't move to a node without subscribers.
+    /// Moves a client to a node, or disconnects the client (`None`). A client can't move to a node without
+    /// subscribers.
     pub(super) fn move_client(&mut self, client: usize, to: Option<usize>) {
         let client = &mut self.clients[client];
         let mut positions = Vec::new();

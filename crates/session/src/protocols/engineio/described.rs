@@ -5,7 +5,7 @@ use crate::protocols::request::RequestContext;
 use stentor_wire::engineio::RequestError;
 use stentor_wire::http1::{self, Version};
 
-/// Reports that a request of an application's client is refused, if a worker listens to that.
+/// Reports that a request of an application's client is refused, if a worker listens to refused requests.
 pub(super) fn report_refused(cx: &RequestContext<'_>, error: RequestError, message: Option<&str>) {
     let Some(link) = cx.ex.options().link.as_ref().filter(|_| cx.engine.is_some()) else { return };
     let Some((app, _)) = link.apps.find(cx.request.path()).filter(|(app, _)| link.apps.wants_refused(*app))

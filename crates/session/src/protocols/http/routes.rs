@@ -482,7 +482,7 @@ fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
             &format!("all paths of this server begin with {base}/ ([server] base_path)"),
         );
     }
-    // These methods are for proxies, and a worker's server isn't one.
+    // CONNECT and TRACE are for proxies, and a worker's HTTP server isn't a proxy.
     let is_for_proxies = matches!(request.method(), "CONNECT" | "TRACE");
     if !is_for_proxies && cx.ex.options().link.as_ref().is_some_and(|link| link.http.is_some()) {
         if let Some(outcome) = cx.unavailable_while_draining(&[]) {

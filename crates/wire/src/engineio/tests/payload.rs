@@ -279,7 +279,7 @@ proptest! {
         prop_assert_eq!(out, encode(format, &texts));
     }
 
-    /// JavaScript's `length` agrees with our count.
+    /// The encoder counts characters like JavaScript's `length`.
     #[test]
     fn lengths_count_utf16_units(text in any::<String>()) {
         let body = encode(Counted, &[message(&text)]);
