@@ -17,7 +17,7 @@ pub(crate) fn pages() -> Vec<String> {
     let mut pages = files(&root.join("docs"), "md");
     let others = ["", "fuzz", "lab/peers", "tests/clients/foreign"];
     let clients = ["clients/js", "clients/backend", "clients/python-socketio", "clients/socketio-server"];
-    let examples = ["examples/chat/python", "examples/chat/socketio"];
+    let examples = ["examples/chat/python", "examples/chat/socketio", "scripts/packaging/server-npm"];
     for folder in others.into_iter().chain(clients).chain(examples) {
         let entries = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
         pages.extend(entries.filter(|path| path.extension() == Some("md".as_ref())));
