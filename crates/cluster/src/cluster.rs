@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_hub::{Data, HistoryLimits, PresenceMessage, Topic};
 use stentor_ports::{
-    Acknowledged, Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, PublicId, RevocationList,
+    Acknowledged, Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, RevocationList,
 };
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep_until, timeout};
@@ -244,11 +244,6 @@ impl Cluster {
     /// Begins a call. `answered` receives the acknowledgements of other nodes. Returns the call's id, or `None` if too many calls wait.
     pub(crate) fn begin_call(&self, timeout: Duration, answered: &Acknowledged) -> Option<u64> {
         self.state().calls.begin(clock::now(), timeout, answered)
-    }
-
-    /// Returns `true` if another node has given this id to a session.
-    pub(crate) fn has_issued_id(&self, id: PublicId) -> bool {
-        self.state().registry.id_seeds().any(|seed| id.decode(seed).is_some())
     }
 
     /// The name of a node, or its id.

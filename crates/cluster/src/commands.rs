@@ -9,9 +9,9 @@ use std::sync::Arc;
 use stentor_hub::Key;
 use stentor_ports::{
     Broadcast, Busy, Command, CommandError, Commands, Concerned, Denial, Done, Drain, FeedUpdate, Feeds,
-    KeyInterest, Lifecycle, LinkApp, LocalNode, MemberList, MembersQuery, PublicId, Publish, PushResult,
-    PushedFeed, PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery,
-    SESSIONS_LISTED_MAX, SessionList, SessionsQuery, Target,
+    KeyInterest, Lifecycle, LinkApp, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed,
+    PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SESSIONS_LISTED_MAX,
+    SessionList, SessionsQuery, Target,
 };
 
 /// Commands for a node, and for the sessions of the other nodes; and the node's feeds, in agreement with the other nodes.
@@ -129,10 +129,6 @@ impl Commands for ClusterCommands {
         {
             done.answer(Err(CommandError::Busy));
         }
-    }
-
-    fn is_session_id(&self, id: PublicId) -> bool {
-        self.local.is_session_id(id)
     }
 
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {

@@ -5,7 +5,7 @@ use crate::engine::{NODES_MAX, RECORD_BYTES_MAX, Request};
 use crate::frame::Frames;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Interval at which a node reports that it is alive.
@@ -18,9 +18,6 @@ pub const NODE_TTL: Duration = Duration::from_secs(10);
 /// Longest time between two replies of the engine that counts against silent nodes. In a longer one, they may have
 /// reported unseen.
 const GAP_MIN: Duration = Duration::from_secs(6);
-
-/// Maximum number of nodes whose sessions' ids are recognized. Beyond it, the node that joined first is forgotten.
-const ISSUERS_MAX: usize = 4 * NODES_MAX;
 
 /// A node's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +72,6 @@ pub(crate) struct Registry {
     /// The last report of each of these nodes. A node whose record is missing is dead only if it hasn't reported for
     /// [`NODE_TTL`]: the record may have been deleted, or the engine's store lost.
     reported: BTreeMap<NodeId, Reported>,
-    /// The other nodes that have joined since this node started, the dead ones included, with the seeds of their sessions' ids.
-    issuers: VecDeque<(NodeId, [u64; 2])>,
     /// Number of reports that this node has made.
     number: u64,
     /// Number of records ignored in the last reply.
@@ -96,7 +91,6 @@ impl Registry {
             frames,
             nodes: BTreeMap::new(),
             reported: BTreeMap::new(),
-            issuers: VecDeque::new(),
             number: 0,
             unreadable: 0,
             due: now,
@@ -191,7 +185,6 @@ impl Registry {
         for (node, (report, bytes)) in reports {
             if self.nodes.insert(node, report.record).is_none() && node != self.node {
                 changes.push(Change::Joined(node));
-                self.remember(node);
             }
             if self.reported.get(&node).is_none_or(|reported| reported.bytes != bytes) {
                 self.reported.insert(node, Reported { bytes, at: now });
@@ -212,22 +205,6 @@ impl Registry {
         self.nodes.iter().filter(|(node, _)| **node != self.node).map(|(node, record)| (*node, record))
     }
 
-    /// Keeps the seed of the ids of a node's sessions.
-    fn remember(&mut self, node: NodeId) {
-        if self.issuers.iter().any(|(known, _)| *known == node) {
-            return;
-        }
-        if self.issuers.len() >= ISSUERS_MAX {
-            self.issuers.pop_front();
-        }
-        self.issuers.push_back((node, self.frames.id_seed(node)));
-    }
-
-    /// The seeds of the ids that other nodes, alive or dead, have given to their sessions.
-    pub(crate) fn id_seeds(&self) -> impl Iterator<Item = [u64; 2]> {
-        self.issuers.iter().map(|(_, seed)| *seed)
-    }
-
     /// Number of records ignored in the last reply: of other versions, with other clocks, or not authentic.
     pub(crate) fn unreadable(&self) -> usize {
         self.unreadable
@@ -243,8 +220,6 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::frame::RECORD_AGE_MAX;
-    use stentor_hub::SessionId;
-    use stentor_ports::PublicId;
 
     fn record(name: &str) -> NodeRecord {
         NodeRecord {
@@ -309,22 +284,6 @@ mod tests {
         assert_eq!(registry.handle_nodes(now, NOW, all.clone()), [Change::Joined(NodeId(3)), left]);
         assert_eq!(registry.handle_nodes(now, NOW, all), []);
         assert_eq!(registry.age(now + NODE_TTL), Some(NODE_TTL));
-    }
-
-    #[test]
-    fn ids_of_a_dead_nodes_sessions_are_recognized() {
-        let now = Instant::now();
-        let frames = |node| Frames::new(NodeId(node), Some(b"secret"), 0);
-        let mut registry = Registry::new(NodeId(1), frames(1), now);
-        let report = |number, left| vec![(NodeId(2), frames(2).seal_record(NOW, &bytes("b", number, left)))];
-        registry.handle_nodes(now, NOW, report(1, false));
-        registry.handle_nodes(now, NOW, report(2, true));
-        registry.handle_nodes(now, NOW, report(3, false));
-        let id = |node| PublicId::of(frames(9).id_seed(NodeId(node)), 3, SessionId::from_bits(7));
-        let is_known = |id: PublicId| registry.id_seeds().filter(|seed| id.decode(*seed).is_some()).count();
-        assert_eq!((is_known(id(2)), is_known(id(3)), is_known(id(1))), (1, 0, 0));
-        let other = Frames::new(NodeId(2), Some(b"another"), 0).id_seed(NodeId(2));
-        assert_eq!(is_known(PublicId::of(other, 3, SessionId::from_bits(7))), 0, "of another cluster");
     }
 
     #[test]

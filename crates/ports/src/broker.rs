@@ -16,8 +16,8 @@ pub struct Broadcast {
     pub rooms: Rooms,
     /// Rooms whose members are left out.
     pub except_rooms: Vec<Room>,
-    /// Sessions that are left out. The publishing node leaves its own sessions out itself, so it lists only sessions of
-    /// other nodes. If the engine orders the room, it lists its own sessions as well.
+    /// Sessions that are left out: all that a command names, because an id doesn't prove which node has the session. If the engine
+    /// orders the room, the publishing node also lists its sessions that the command doesn't name, such as the publisher.
     pub except_sessions: Vec<PublicId>,
     /// The event's name, if it has one.
     pub event: Option<Arc<str>>,
@@ -95,11 +95,6 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// draws one. Called once, when the node starts.
     fn id_seed(&self) -> Option<[u64; 2]> {
         None
-    }
-
-    /// Returns `true` if another node has given this id to a session, which may have ended.
-    fn has_issued(&self, _id: PublicId) -> bool {
-        false
     }
 
     /// Sends a list of a room's members, or a request for a list. Messages to one node keep their order. A message may be lost.

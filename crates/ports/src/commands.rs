@@ -286,9 +286,6 @@ pub trait Commands: Send + Sync {
     /// ([`Topology::is_ordered`](crate::Topology::is_ordered)).
     fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>);
 
-    /// Returns `true` if this node, or another node of the cluster, has given this id to a session, which may have ended.
-    fn is_session_id(&self, id: PublicId) -> bool;
-
     /// Carries out an action on sessions.
     fn command(&self, target: Target, command: Command);
 

@@ -52,7 +52,6 @@ pub struct Node {
     pub connections: Closure<usize>,
     pub metrics: Closure<Vec<Metric>>,
     pub histograms: Closure<Vec<Histogram>>,
-    pub is_session_id: Box<dyn Fn(PublicId) -> bool + Send + Sync>,
 }
 
 impl Node {
@@ -65,7 +64,6 @@ impl Node {
             connections: Box::new(|| 0),
             metrics: Box::new(Vec::new),
             histograms: Box::new(Vec::new),
-            is_session_id: Box::new(|_| false),
         }
     }
 
@@ -82,10 +80,6 @@ impl Commands for Node {
 
     fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
         self.call(Call::PublishKept(message, key, done));
-    }
-
-    fn is_session_id(&self, id: PublicId) -> bool {
-        (self.is_session_id)(id)
     }
 
     fn command(&self, target: Target, command: Command) {

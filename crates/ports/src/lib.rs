@@ -85,7 +85,7 @@ pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, Re
 pub use readiness::{EngineAway, Readiness};
 pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};
 pub use reserved::{ReservedSession, UnusedSessions};
-pub use session_id::PublicId;
+pub use session_id::{IdKey, PublicId};
 pub use session_rooms::SessionRooms;
 pub use sid::Sid;
 pub use topology::{NodeInfo, Topology};

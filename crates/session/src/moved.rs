@@ -1,7 +1,7 @@
 //! Sockets that have moved here from other nodes, shared by all cores.
 
 use crate::identity::Sid;
-use crate::ports::{Broker, PublicId};
+use crate::ports::{Broker, IdKey, PublicId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,36 +63,23 @@ impl MovedSockets {
     }
 }
 
-/// Recognizes the public ids of sessions.
-#[derive(Clone)]
+/// Finds the sessions of this node by their public ids.
 pub(crate) struct SessionIds {
-    /// The seed of the ids of this node's sessions.
-    pub(crate) seed: [u64; 2],
+    /// The key of the ids of this node's sessions.
+    pub(crate) key: IdKey,
     pub(crate) moved: Arc<MovedSockets>,
-    broker: Option<Arc<dyn Broker>>,
 }
 
 impl SessionIds {
-    /// Makes a value that recognizes the ids of this node's sessions and of other nodes' sessions. This node's ids are made
-    /// with `seed`, unless the other nodes know another seed of this node.
-    pub(crate) fn new(seed: [u64; 2], broker: Option<Arc<dyn Broker>>) -> Self {
-        let seed = broker.as_ref().and_then(|broker| broker.id_seed()).unwrap_or(seed);
-        Self { seed, moved: Arc::default(), broker }
+    /// Finds sessions of this node, which has as many `cores`. Their ids are made with `seed`, unless the other nodes know another
+    /// seed of this node.
+    pub(crate) fn new(seed: [u64; 2], cores: usize, broker: Option<&dyn Broker>) -> Self {
+        let seed = broker.and_then(Broker::id_seed).unwrap_or(seed);
+        Self { key: IdKey { seed, cores }, moved: Arc::default() }
     }
 
     /// The session of this node that an id names, and its core. The session may have ended.
     pub(crate) fn find(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
-        self.moved.find(id).or_else(|| id.decode(self.seed))
-    }
-
-    /// Returns `true` if a session of this node or of another one has this id. The session may have ended.
-    pub(crate) fn is_issued(&self, id: PublicId) -> bool {
-        self.find(id).is_some() || self.broker.as_ref().is_some_and(|broker| broker.has_issued(id))
-    }
-
-    /// Returns `true` if a text is the id of a session, which backends address like a room. No client may.
-    #[inline]
-    pub(crate) fn names_session(&self, text: &str) -> bool {
-        PublicId::parse(text).is_some_and(|id| self.is_issued(id))
+        self.moved.find(id).or_else(|| id.decode(self.key))
     }
 }

@@ -4,8 +4,8 @@
 use super::Bridges;
 use std::sync::Arc;
 use stentor_ports::{
-    Busy, Command, Commands, Concerned, Denial, Done, LinkApp, MemberList, MembersQuery, PublicId, Publish,
-    Recheck, RoomList, RoomsQuery, SessionList, SessionsQuery, Target,
+    Busy, Command, Commands, Concerned, Denial, Done, LinkApp, MemberList, MembersQuery, Publish, Recheck,
+    RoomList, RoomsQuery, SessionList, SessionsQuery, Target,
 };
 
 /// Commands for a node, and for the sessions of Socket.IO's servers.
@@ -30,10 +30,6 @@ impl Commands for BridgedCommands {
 
     fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
         self.inner.publish_kept(message, key, done);
-    }
-
-    fn is_session_id(&self, id: PublicId) -> bool {
-        self.inner.is_session_id(id)
     }
 
     fn command(&self, target: Target, command: Command) {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 use stentor_ports::{
     Broadcast, Broker, Busy, ControlPlane, Done, EngineAway, Histogram, Ledger, LocalNode, MemberList,
-    MembersQuery, Metric, MetricSource, PermissionReply, PublicId, SocketQuestion,
+    MembersQuery, Metric, MetricSource, PermissionReply, SocketQuestion,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -216,10 +216,6 @@ impl Broker for Bridges {
 
     fn id_seed(&self) -> Option<[u64; 2]> {
         self.inner.as_ref()?.id_seed()
-    }
-
-    fn has_issued(&self, id: PublicId) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.has_issued(id))
     }
 
     fn publish_with_history(

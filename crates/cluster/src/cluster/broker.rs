@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 use stentor_ports::{
-    Broadcast, Broker, Busy, Done, EngineAway, MemberList, MembersQuery, PermissionReply, PublicId,
-    SocketQuestion,
+    Broadcast, Broker, Busy, Done, EngineAway, MemberList, MembersQuery, PermissionReply, SocketQuestion,
 };
 
 impl Cluster {
@@ -65,10 +64,6 @@ impl Broker for Cluster {
 
     fn id_seed(&self) -> Option<[u64; 2]> {
         Some(self.frames.id_seed(self.node))
-    }
-
-    fn has_issued(&self, id: PublicId) -> bool {
-        self.has_issued_id(id)
     }
 
     fn publish_with_history(

@@ -11,7 +11,7 @@ use stentor_cluster::{
     Cluster, ClusterCommands, ClusterLifecycle, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options,
     REVOCATIONS_INTERVAL, SURVEY_TIMEOUT,
 };
-use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, SessionId, Topic};
+use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Acknowledged, Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane,
@@ -687,19 +687,6 @@ async fn a_call_ends_with_its_caller() {
     pass(Duration::from_millis(30)).await;
     assert!(seen.lock().unwrap().is_empty());
     assert_eq!(Arc::strong_count(&seen), 1, "the sessions' receivers keep nothing of the caller");
-}
-
-#[tokio::test(start_paused = true)]
-async fn nodes_recognize_the_ids_of_each_others_sessions() {
-    let (_memory, [a, b, _c]) = three().await;
-    let id = |node: &Node| PublicId::of(node.cluster.id_seed().unwrap(), 1, SessionId::from_bits(9));
-    let (of_a, of_b) = (id(&a), id(&b));
-    assert_ne!(of_a, of_b);
-    assert_eq!((a.cluster.has_issued(of_b), a.cluster.has_issued(of_a)), (true, false));
-    drop(b);
-    pass(2 * NODE_TTL).await;
-    assert!(a.cluster.has_issued(of_b), "of a dead node");
-    assert!(!a.cluster.has_issued(PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@
 
 use super::acknowledged::{self, Ack};
 use super::body::{Held, discard, media_type, read_whole};
-use super::publish::{ask, content, given, in_line, session_named, too_long};
+use super::publish::{ask, content, given, in_line, too_long};
 use super::{Refusal, State, json, reason};
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -99,7 +99,7 @@ fn is_zero(number: &usize) -> bool {
 pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
     let fields = ["event", "data", "args", "volatile", "ack"];
     handle(state, headers, body, &fields, async |state, request: Request<'_>| {
-        let (app, target) = (request.app(state)?, request.target(state)?);
+        let (app, target) = (request.app(state)?, request.target()?);
         let (event, data) =
             content(request.event.as_deref(), request.data, request.args.as_deref()).map_err(bad)?;
         let volatile = request.volatile.unwrap_or(false);
@@ -154,7 +154,7 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     command: impl FnOnce(&Request<'_>) -> Result<C, Refusal>,
 ) -> Response<Body> {
     handle(state, headers, body, fields, async |state, request: Request<'_>| {
-        let (app, target, command) = (request.app(state)?, request.target(state)?, command(&request)?);
+        let (app, target, command) = (request.app(state)?, request.target()?, command(&request)?);
         give(state, app, target, command).await
     })
     .await
@@ -291,7 +291,7 @@ impl Request<'_> {
         self.namespace.as_deref().unwrap_or("/")
     }
 
-    pub(super) fn target(&self, state: &State) -> Result<Target, Refusal> {
+    pub(super) fn target(&self) -> Result<Target, Refusal> {
         let named = [&self.rooms, &self.sessions].map(|names| names.as_deref().unwrap_or_default());
         let except = [&self.except.rooms, &self.except.sessions];
         let names = named.iter().map(|names| names.len()).sum::<usize>()
@@ -315,7 +315,7 @@ impl Request<'_> {
         }
         // A worker's socket is the only member of the room with its id.
         let is_room = self.app.is_some();
-        let session = |name: &str| if is_room { None } else { session_named(state, name) };
+        let session = |name: &str| if is_room { None } else { PublicId::parse_issued(name) };
         for name in named[0] {
             target = match session(name) {
                 Some(id) => target.session(id),

@@ -143,7 +143,7 @@ impl From<&RoomMember> for Member {
 
 pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
     handle(state, headers, body, &["limit"], async |state, request: Request<'_>| {
-        let (app, target) = (request.app(state)?, request.target(state)?);
+        let (app, target) = (request.app(state)?, request.target()?);
         let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
         let give = |done| submit(state, app, &target, Command::Sessions { limit, done });
         Ok(sessions_response(state, ask(state, give).await?))

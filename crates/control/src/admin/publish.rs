@@ -160,7 +160,7 @@ async fn send(
     Parsed { message, key, volatile }: Parsed,
     progress: &mut Progress,
 ) -> Result<(), Refusal> {
-    let target = target_of(state, &message.room, volatile)?.map(|target| (target, volatile));
+    let target = target_of(&message.room, volatile)?.map(|target| (target, volatile));
     let is_ordered = || target.is_none() && state.data_plane.is_ordered(&message.room);
     let _held = Charge::of(state.ledger.clone(), Class::Bodies, message.data.len());
     let own_key = key.as_deref().filter(|_| !is_ordered());
@@ -179,19 +179,14 @@ async fn send(
 
 /// The target of a message that is sent as [`Command::Emit`]: a session, if the room's name is its id, or the room of a volatile
 /// message. `None` for other messages, which are published.
-fn target_of(state: &State, room: &Room, volatile: bool) -> Result<Option<Target>, Refusal> {
+fn target_of(room: &Room, volatile: bool) -> Result<Option<Target>, Refusal> {
     let target = Target::of(room.namespace()).map_err(|error| bad(error.to_string()))?;
-    Ok(match session_named(state, room.name()) {
+    Ok(match PublicId::parse_issued(room.name()) {
         Some(session) => Some(target.session(session)),
         None if volatile && room.is_all_members() => Some(target.everybody()),
         None if volatile => Some(target.room(room.name()).map_err(|error| bad(error.to_string()))?),
         None => None,
     })
-}
-
-/// The session that the name of a room names, of any node.
-pub(super) fn session_named(state: &State, name: &str) -> Option<PublicId> {
-    PublicId::parse(name).filter(|id| state.data_plane.commands.is_session_id(*id))
 }
 
 async fn publish_message(

@@ -116,14 +116,12 @@ struct Emit<'a> {
     volatile: bool,
 }
 
-/// The client that an answer is about, and the sessions that it may name.
+/// The client that an answer is about.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) namespace: &'a str,
     /// The client's session. `None` before it is open.
     pub(super) session: Option<PublicId>,
-    /// Returns `true` for the ids of sessions of any node.
-    pub(super) is_session: &'a dyn Fn(PublicId) -> bool,
     /// Makes the counter of a message to rooms only, by the message's event.
     pub(super) recipients: &'a dyn Fn(&Arc<str>) -> Recipients,
 }
@@ -255,7 +253,7 @@ impl Emit<'_> {
             (None, data) => Data::Json(Bytes::copy_from_slice(data.map_or("null", RawValue::get).as_bytes())),
             (Some(_), Some(_)) => return Err("\"emit\" has both \"arguments\" and \"data\"".to_owned()),
         };
-        let session = |name: &Cow<'_, str>| PublicId::parse(name).filter(|id| (scope.is_session)(*id));
+        let session = |name: &Cow<'_, str>| PublicId::parse_issued(name);
         let (sessions, names): (Vec<_>, Vec<_>) =
             self.rooms.iter().map(|name| (session(name), name)).partition(|(session, _)| session.is_some());
         let mut list = rooms("rooms", scope.namespace, names.iter().map(|(_, name)| &***name))?;

@@ -210,8 +210,8 @@ impl Runner {
                 Asker::Connect(_, question, namespace, identity) => {
                     let mut direct = Vec::new();
                     let parse = |text: &str| {
-                        let (is_session, recipients) = (&self.session_ids(), &self.recipients());
-                        let scope = Scope { namespace: &namespace, session: None, is_session, recipients };
+                        let recipients = &self.recipients();
+                        let scope = Scope { namespace: &namespace, session: None, recipients };
                         let admission = answer::admission(text, scope)?;
                         Ok(admission.map(|mut admission| {
                             direct = std::mem::take(&mut admission.emits.direct);
@@ -254,13 +254,7 @@ impl Runner {
         namespace: &str,
         session: PublicId,
     ) -> Result<Result<(EventReply, Vec<Direct>), Denial>, answer::Wrong> {
-        let (is_session, recipients) = (&self.session_ids(), &self.recipients());
-        answer::reply(text, Scope { namespace, session: Some(session), is_session, recipients })
-    }
-
-    /// Returns a function that recognizes the ids of sessions.
-    fn session_ids(&self) -> impl Fn(PublicId) -> bool {
-        |id| self.data_plane.commands.is_session_id(id)
+        answer::reply(text, Scope { namespace, session: Some(session), recipients: &self.recipients() })
     }
 
     /// Makes the counter of a message to rooms. In a cluster, it counts nothing, because other nodes may have recipients.

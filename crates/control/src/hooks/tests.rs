@@ -16,11 +16,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_auth::{Actions, Recipients, Rule};
-use stentor_hub::{Data, Room, Rooms, Topic};
+use stentor_hub::{Data, Room, Rooms, SessionId, Topic};
 use stentor_ports::Recipients as Counter;
 use stentor_ports::{
     Answers, Arguments, Asking, Authorizer, ClientEvent, ClientFacts, Decision, Denial, EventEmit,
-    EventReply, Identity, Principal, PublicId, Question, SessionRooms, Ticket, fake,
+    EventReply, IdKey, Identity, Principal, PublicId, Question, SessionRooms, Ticket, fake,
 };
 
 const LIMITS: Limits = Limits {
@@ -609,7 +609,7 @@ fn permissions_are_read() {
 
 /// Answers about a client without a session, which name no sessions.
 fn without_sessions(namespace: &str) -> Scope<'_> {
-    Scope { namespace, session: None, is_session: &|_| false, recipients: &|_| Counter::default() }
+    Scope { namespace, session: None, recipients: &|_| Counter::default() }
 }
 
 #[test]
@@ -666,18 +666,19 @@ fn replies_to_events_are_read() {
 /// Checks who receives a message of an answer about the session `own`: the client (`*`), rooms, and other sessions.
 #[test]
 fn messages_name_rooms_and_sessions_alike() {
-    const IDS: [&str; 3] = ["AAAAAAAAAAAAAAAAAAA0", "AAAAAAAAAAAAAAAAAAA4", "AAAAAAAAAAAAAAAAAAA8"];
-    let [own, other, third] = IDS.map(|id| PublicId::parse(id).unwrap());
-    let is_session = &|id| [own, other, third].contains(&id);
+    let [own, other, third] = [0, 1, 2]
+        .map(|number| PublicId::of(IdKey { seed: [1, 2], cores: 1 }, 0, SessionId::from_bits(number)));
     let check = |fields: &str, expected: &[&str]| {
-        let fields = fields.replace("OWN", IDS[0]).replace("OTHER", IDS[1]).replace("THIRD", IDS[2]);
+        let name = |fields: String, (name, id): (&str, PublicId)| fields.replace(name, &id.to_string());
+        let ids = [("OWN", own), ("OTHER", other), ("THIRD", third)];
+        let fields = ids.into_iter().fold(fields.to_owned(), name);
         let text = format!(r#"{{"id":1,"emit":[{{"event":"e",{fields}}}]}}"#);
         let counted = std::cell::Cell::new(0);
         let recipients = &|_: &std::sync::Arc<str>| {
             counted.set(counted.get() + 1);
             Counter::default()
         };
-        let scope = Scope { namespace: "/n", session: Some(own), is_session, recipients };
+        let scope = Scope { namespace: "/n", session: Some(own), recipients };
         let (reply, direct) = answer::reply(&text, scope).unwrap().unwrap();
         let mut seen = Vec::new();
         for EventEmit { rooms, except_sender, volatile, .. } in &reply.emit {

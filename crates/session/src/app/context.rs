@@ -12,7 +12,7 @@ use crate::ledger::Pressure;
 use crate::limits::LimitPolicy;
 use crate::limits::rates::{Counted, SessionRates};
 use crate::millis::{Clock, Millis};
-use crate::ports::{PublicId, SessionRooms};
+use crate::ports::{IdKey, PublicId, SessionRooms};
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
 use bytes::Bytes;
@@ -35,8 +35,8 @@ pub struct CoreContext {
     pub core: CoreId,
     /// The state of the node's drain.
     pub(crate) drain: DrainState,
-    /// The seed of the ids of this node's sessions.
-    pub(crate) seed: [u64; 2],
+    /// The key of the ids of this node's sessions.
+    pub(crate) id_key: IdKey,
     pub(crate) heartbeat_interval: Duration,
     pub(crate) message_bytes_max: usize,
     pub(crate) json_depth_max: usize,
@@ -59,7 +59,7 @@ pub(crate) fn public_id(
     session: SessionId,
 ) -> PublicId {
     let moved = recovery.moved_id(hub.tag(session));
-    moved.unwrap_or_else(|| PublicId::of(core.seed, core.core, session))
+    moved.unwrap_or_else(|| PublicId::of(core.id_key, core.core, session))
 }
 
 /// The session on whose behalf a question is asked.

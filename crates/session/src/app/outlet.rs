@@ -2,7 +2,7 @@
 
 use crate::encode::Encodings;
 use crate::ledger::{Charge, Class, Ledger};
-use crate::ports::{Answers, Asking, Broadcast, Broker, Busy, PublicId, Ticket};
+use crate::ports::{Answers, Asking, Broadcast, Broker, Busy, IdKey, PublicId, Ticket};
 use crate::published::PublishedKeys;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -39,8 +39,8 @@ pub(crate) struct Outlet {
     answers: Arc<dyn Answers>,
     /// `true` if the engine orders rooms with history.
     orders_history: bool,
-    /// The seed of the ids of this node's sessions.
-    seed: [u64; 2],
+    /// The key of the ids of this node's sessions.
+    id_key: IdKey,
     /// The idempotency keys of publications, which the cores of the node share.
     pub(crate) published: Arc<PublishedKeys>,
     /// Number of publications that were repeated, and weren't published again.
@@ -57,7 +57,7 @@ impl Outlet {
         broker: Option<Arc<dyn Broker>>,
         answers: Arc<dyn Answers>,
         ledger: Arc<Ledger>,
-        seed: [u64; 2],
+        id_key: IdKey,
         published: Arc<PublishedKeys>,
     ) -> Self {
         let charge = Charge::new(ledger, Class::Broker);
@@ -66,7 +66,7 @@ impl Outlet {
             broker,
             answers,
             orders_history,
-            seed,
+            id_key,
             published,
             repeated: Cell::new(0),
             waiting: VecDeque::new(),
@@ -92,7 +92,7 @@ impl Outlet {
         self.emit(hub, now, &room.clone().into(), (event, data), how, &[]);
     }
 
-    /// Publishes a message of this node to rooms. `except` are sessions of other nodes that are left out.
+    /// Publishes a message of this node to rooms. `except` are sessions that other nodes leave out.
     pub(crate) fn emit(
         &mut self,
         hub: &mut Hub<Encodings>,
@@ -123,7 +123,7 @@ impl Outlet {
         self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
     }
 
-    /// Passes the broker a message to a room that the engine orders. `except` are sessions of other nodes that are left out.
+    /// Passes the broker a message to a room that the engine orders. `except` are sessions that other nodes leave out.
     pub(crate) fn submit(
         &mut self,
         room: &Room,
@@ -135,8 +135,10 @@ impl Outlet {
         // The engine's position determines the message's id, so the message has none yet.
         let mut message = message(0, room.clone().into(), event, data, how);
         // The message lists this node's sessions as well, because this node delivers it when the engine returns it.
-        let own = how.excepted().iter().map(|(core, session)| PublicId::of(self.seed, *core, *session));
+        let own = how.excepted().iter().map(|(core, session)| PublicId::of(self.id_key, *core, *session));
         message.except_sessions = own.chain(except.iter().copied()).collect();
+        message.except_sessions.sort_unstable();
+        message.except_sessions.dedup();
         self.pass_on(message, Kind::Ordered(submitter));
     }
 

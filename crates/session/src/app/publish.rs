@@ -5,7 +5,7 @@ use super::questions::{OUTCOME_UNKNOWN, Steps};
 use super::{Answer, Context, Decided, ENVELOPE_BYTES, Refused, overloaded};
 use crate::limits::rates::Counted;
 use crate::limits::{LimitPolicy, rate_reached};
-use crate::ports::{Access, Denial, Principal, PublicId};
+use crate::ports::{Access, Denial, IdKey, Principal, PublicId};
 use crate::published::Recorded;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -59,8 +59,8 @@ impl Idempotency {
     }
 
     /// Returns `true` if the client sent the message first to another node, or to an earlier process of this one.
-    fn is_foreign(&self, seed: [u64; 2]) -> bool {
-        let is_own = |first: &str| PublicId::parse(first).and_then(|id| id.decode(seed)).is_some();
+    fn is_foreign(&self, key: IdKey) -> bool {
+        let is_own = |first: &str| PublicId::parse(first).and_then(|id| id.decode(key)).is_some();
         self.first.as_deref().is_some_and(|first| !is_own(first))
     }
 
@@ -133,7 +133,7 @@ impl Publish {
         let address = publisher.and_then(|session| ctx.hub.source(session)).map_or(0, |(source, _)| source);
         let by = (user_of(ctx, publisher), address);
         let publication = (&self.room, &*idempotency.key);
-        let is_foreign = idempotency.is_foreign(ctx.core.seed);
+        let is_foreign = idempotency.is_foreign(ctx.core.id_key);
         match ctx.outlet.published.record(ctx.core.now, by, publication, is_foreign) {
             Recorded::New => Ok(false),
             Recorded::Published => {

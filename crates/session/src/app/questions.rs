@@ -34,10 +34,9 @@ use super::Identities;
 use super::context::AskingSession;
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
-use crate::moved::SessionIds;
 use crate::ports::{
-    Access, Asking, Authorizer, Decision, Denial, EventReply, EventSink, Identity, Question, SessionRooms,
-    SocketName,
+    Access, Asking, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question,
+    SessionRooms, SocketName,
 };
 use prepare::Preparations;
 use reviews::Reviews;
@@ -144,8 +143,6 @@ pub(crate) struct Questions {
     reviews: Reviews,
     shares: Shares,
     preparations: Preparations,
-    /// Recognizes the ids of sessions.
-    ids: SessionIds,
     limits: QuestionLimits,
     /// Number of questions that weren't answered in time, or were refused because too many were open.
     pub unanswered: u64,
@@ -158,7 +155,6 @@ impl Questions {
         events: Option<Arc<dyn EventSink>>,
         identities: Identities,
         tickets: Tickets,
-        ids: SessionIds,
         limits: QuestionLimits,
         ledger: Arc<Ledger>,
     ) -> Self {
@@ -174,7 +170,6 @@ impl Questions {
             reviews: Reviews::default(),
             shares: Shares::default(),
             preparations: Preparations::default(),
-            ids,
             limits,
             unanswered: 0,
             charge: Charge::new(ledger, Class::Decisions),
@@ -202,7 +197,7 @@ impl Questions {
         if let Some(decided) = decided.filter(|decided| decided.is_current) {
             return self.accept(session, access, decided.answer).map_err(Refused::Denied);
         }
-        if self.concerns_session(access) {
+        if Self::concerns_session(access) {
             return Err(Refused::Denied(SESSION_ID));
         }
         if !self.is_on || self.identities.is_allowed(session, access) {
@@ -219,12 +214,12 @@ impl Questions {
 
     /// Returns `true` if an action of a client concerns a room with the id of a session as its name. Only backends may address
     /// sessions.
-    fn concerns_session(&self, access: Access<'_>) -> bool {
+    fn concerns_session(access: Access<'_>) -> bool {
         match access {
             Access::Subscribe(Topic::Room(room) | Topic::Presence(room))
             | Access::Presence(Topic::Room(room) | Topic::Presence(room))
             | Access::History(Topic::Room(room) | Topic::Presence(room))
-            | Access::Publish(room) => self.ids.names_session(room.name()),
+            | Access::Publish(room) => PublicId::parse_issued(room.name()).is_some(),
             Access::Subscribe(Topic::Feed(_))
             | Access::Presence(Topic::Feed(_))
             | Access::History(Topic::Feed(_))

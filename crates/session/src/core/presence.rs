@@ -101,7 +101,7 @@ impl Protocols {
     /// Describes a session as a member of a room, for other clients.
     fn member(&mut self, session: SessionId) -> RoomMember {
         let id = self.ex.public_id(session);
-        if id != PublicId::of(self.ex.shared.ids.seed, self.ex.context.core, session) {
+        if id != PublicId::of(self.ex.shared.ids.key, self.ex.context.core, session) {
             self.presence.moved.insert(session, id);
         }
         let (user, info) = self.ex.who_is(session);
@@ -116,7 +116,7 @@ impl Protocols {
 
     fn member_id(&self, session: SessionId) -> MemberId {
         let moved = self.presence.moved.get(&session).copied();
-        moved.unwrap_or_else(|| PublicId::of(self.ex.shared.ids.seed, self.ex.context.core, session)).into()
+        moved.unwrap_or_else(|| PublicId::of(self.ex.shared.ids.key, self.ex.context.core, session)).into()
     }
 
     /// Charges the memory that presence holds.

@@ -64,7 +64,7 @@ impl Executor {
         let is_taken = |(core, session)| core == self.context.core && self.hub.tag(session).is_some();
         if self.recovery.arrivals.contains(number)
             || !socket.subscriptions.iter().all(is_allowed)
-            || socket.id.decode(self.shared.ids.seed).is_some_and(is_taken)
+            || socket.id.decode(self.shared.ids.key).is_some_and(is_taken)
         {
             return false;
         }

@@ -43,7 +43,7 @@ impl Executor {
             }
             unused.take().into_iter().for_each(|session| hub.release(session));
             let session = hub.reserve();
-            let id = PublicId::of(context.seed, context.core, session);
+            let id = PublicId::of(context.id_key, context.core, session);
             Some(Arc::new(ReservedSession::new(id, context.core, session, unused)))
         };
         questions.identify(context.now, Some(conn), credentials, decided, budget, reserve)

@@ -259,7 +259,7 @@ impl Shared {
             cores,
             seed,
             each: (0..cores).map(|_| core()).collect(),
-            ids: SessionIds::new(seed, options.broker.clone()),
+            ids: SessionIds::new(seed, cores, options.broker.as_deref()),
             limits: SharedLimits::new(&options, seed, &ledger),
             control,
             expiries: Box::new(expiries),

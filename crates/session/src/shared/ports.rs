@@ -42,10 +42,6 @@ impl Commands for Shared {
         done.answer(self.publish(message).map(Ok).map_err(|Busy| CommandError::Busy));
     }
 
-    fn is_session_id(&self, id: PublicId) -> bool {
-        self.ids.is_issued(id)
-    }
-
     fn command(&self, target: Target, command: Command) {
         self.submit(target, command);
     }

@@ -36,7 +36,7 @@ pub enum Task {
         event: Option<Arc<str>>,
         data: Data,
         how: Emit,
-        /// Sessions of other nodes that are left out.
+        /// Sessions that other nodes leave out.
         except: Vec<PublicId>,
         gather: Arc<Gather<Concerned>>,
     },
@@ -416,7 +416,8 @@ impl Shared {
             let Named::Id(id) = *named else { continue };
             match self.session_of(id) {
                 Some((of, session)) => *named = Named::Session(of, session),
-                // An undecodable id may be the `sid` of a client, whose first byte names the core.
+                None if id.is_issued() => *named = Named::Unknown(id),
+                // The id may be the `sid` of a client, whose first byte names the core.
                 None => core = Some(usize::from(id.bytes()[0]) % self.cores),
             }
         }
@@ -466,7 +467,10 @@ impl Shared {
                 how = how.except_room(room.clone());
             }
             let how = how.counted_by(gather.clone());
-            let except = target.except_unknown.clone();
+            // Another node may have a session whose id this node has decoded (`PublicId::decode`).
+            let id_of = |(core, session): &(CoreId, SessionId)| PublicId::of(self.ids.key, *core, *session);
+            let known = target.except_sessions.iter().map(id_of);
+            let except = known.chain(target.except_unknown.iter().copied()).collect();
             let task = Task::Emit { rooms, event, data, how, except, gather: gather.clone() };
             tasks.push((core, ControlCommand::Task(Box::new(task))));
         }
