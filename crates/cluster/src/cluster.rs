@@ -12,24 +12,24 @@
 mod absence;
 mod broker;
 mod links;
+mod questions;
 mod revocations;
 mod sockets;
 mod topology;
 
 use crate::NodeId;
-use crate::calls::{Calls, receiver_for};
+use crate::calls::Calls;
 use crate::clock::{self, since_1970};
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
 use crate::feeds::{ColdKeys, FeedDriver, SourceOf, Surroundings};
 use crate::finish::Finish;
-use crate::frame::{AnswerError, Answered, Frame, Frames, PresenceFrame, Question};
+use crate::frame::{Answered, Frame, Frames, PresenceFrame};
 use crate::metrics::{Counters, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::relay::Relays;
 use crate::rooms::{Content, RoomDriver, VacantRooms};
 use crate::space::Space;
-use crate::surveys::{Surveyed, Surveys};
-use crate::tasks::{command, done};
+use crate::surveys::Surveys;
 use absence::Absence;
 use bytes::Bytes;
 pub use revocations::REVOCATIONS_INTERVAL;
@@ -38,11 +38,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stentor_hub::{Data, HistoryLimits, PresenceMessage, Topic};
-use stentor_ports::{
-    Acknowledged, Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, RevocationList,
-};
+use stentor_ports::{Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, RevocationList};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep_until, timeout};
 
@@ -209,65 +207,10 @@ impl Cluster {
         self.engine.publish(channel, payload)
     }
 
-    /// Asks all other nodes. `answer` is this node's own answer.
-    pub(crate) fn ask_others(&self, question: Question, answer: Answered, finish: Finish) {
-        let now = clock::now();
-        let id = {
-            let state = &mut *self.state();
-            let others: Vec<NodeId> = state.registry.others().map(|(node, _)| node).collect();
-            if others.is_empty() {
-                None
-            } else {
-                state.surveys.begin(now, others.into_iter().chain([self.node]))
-            }
-        };
-        let Some(id) = id else {
-            // This node is alone, or too many questions wait, so the other nodes count as missing.
-            let missing = self.others();
-            return finish.answer(Surveyed { answers: vec![answer], missing }, |node| self.name_of(node));
-        };
-        count(&self.counters.surveys);
-        {
-            let state = &mut *self.state();
-            state.surveys.handle_answer(id, self.node, Some(answer));
-            state.finishes.insert(id, finish);
-        }
-        if self.send(Channel::Nodes, &Frame::Question { id, question }).is_err() {
-            // The question can't be sent, so no node will answer it.
-            let state = &mut *self.state();
-            let others: Vec<NodeId> = state.registry.others().map(|(node, _)| node).collect();
-            others.into_iter().for_each(|node| state.surveys.handle_answer(id, node, None));
-        }
-        self.surveyed.notify_one();
-    }
-
-    /// Begins a call. `answered` receives the acknowledgements of other nodes. Returns the call's id, or `None` if too many calls wait.
-    pub(crate) fn begin_call(&self, timeout: Duration, answered: &Acknowledged) -> Option<u64> {
-        self.state().calls.begin(clock::now(), timeout, answered)
-    }
-
     /// The name of a node, or its id.
     fn name_of(&self, node: NodeId) -> String {
         let state = self.state();
         state.registry.nodes().get(&node).map_or_else(|| node.to_string(), |record| record.name.clone())
-    }
-
-    /// Answers the surveys that have a result.
-    fn finish_surveys(&self, now: Instant) {
-        let finished: Vec<_> = {
-            let state = &mut *self.state();
-            state.calls.expire(now);
-            let ids = state.surveys.finished(now);
-            ids.into_iter()
-                .filter_map(|id| Some((state.surveys.poll(now, id)?, state.finishes.remove(&id)?)))
-                .collect()
-        };
-        for (result, finish) in finished {
-            if !result.missing.is_empty() {
-                count(&self.counters.surveys_incomplete);
-            }
-            finish.answer(result, |node| self.name_of(node));
-        }
     }
 
     /// Runs until `stop` is set, and then notifies the other nodes that this node has left.
@@ -519,40 +462,6 @@ impl Cluster {
             }
             Frame::Application { app, message } => self.deliver_to_link(sender, &app, &message).await,
             Frame::Feed(_) | Frame::Released(_) | Frame::Alive => {}
-        }
-    }
-
-    /// Answers another node's question.
-    fn answer(self: &Arc<Self>, asker: NodeId, id: u64, question: Question, plane: &Arc<dyn LocalNode>) {
-        let this = self.clone();
-        let reply = move |answer: Result<Answered, AnswerError>| {
-            // If the engine's queue is full, the asker reports this node as missing.
-            let _ = this.send(Channel::Node(asker), &Frame::Answer { id, answer });
-        };
-        let this = self.clone();
-        let answered = move |call| {
-            let ledger = this.options.ledger.clone();
-            // If the engine's queue is full, the acknowledgements are missing in the asker's result.
-            receiver_for(move |frame| _ = this.send(Channel::Node(asker), frame), call, &ledger)
-        };
-        match question {
-            Question::Rooms(query) => plane.list_rooms(query, done(reply, Answered::Rooms)),
-            Question::Members(query) => plane.list_members(query, done(reply, Answered::Members)),
-            Question::Recheck(recheck) => self.answer_recheck(recheck, reply, &**plane),
-            Question::Sessions(target, task) => match command(task, answered, reply) {
-                Some(command) => plane.command(target, command),
-                None => tracing::debug!("a question without rooms"),
-            },
-            Question::Sockets(app, target, task) => match command(task, answered, reply) {
-                Some(command) => plane.command_link(self.number_of(&app), target, command),
-                None => tracing::debug!("a question without rooms"),
-            },
-            Question::SocketRooms(app, query) => {
-                plane.list_link_rooms(self.number_of(&app), query, done(reply, Answered::Rooms));
-            }
-            Question::NodeSessions(query) => {
-                plane.list_sessions(query, self.naming(done(reply, Answered::Sessions)));
-            }
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Commands and feeds of a node in a cluster, as the control plane sees them: commands for sessions reach those of all nodes.
 
+use crate::NodeId;
 use crate::calls::forwarder;
 use crate::cluster::Cluster;
 use crate::finish::Finish;
 use crate::frame::{Answered, Question, Task};
 use crate::rooms::Publisher;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stentor_hub::Key;
 use stentor_ports::{
@@ -13,6 +15,9 @@ use stentor_ports::{
     PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SESSIONS_LISTED_MAX,
     SessionList, SessionsQuery, Target,
 };
+
+/// Maximum number of sessions whose nodes receive a message first. Finding the issuer of an id takes a decryption for each node.
+const ISSUERS_MAX: usize = 4;
 
 /// Commands for a node, and for the sessions of the other nodes; and the node's feeds, in agreement with the other nodes.
 pub struct ClusterCommands {
@@ -39,20 +44,42 @@ impl ClusterCommands {
         })
     }
 
-    /// Asks the other nodes for sessions that this node doesn't have. `named` is the number of all sessions; `None` if the target
-    /// has rooms as well.
+    /// Asks the nodes in `to` for sessions that this node doesn't have, or all nodes if `to` is `None`. `named` is the number of all
+    /// sessions; `None` if the target has rooms as well.
     fn then_look_elsewhere(
-        &self,
+        cluster: Arc<Cluster>,
         done: Done<Concerned>,
         named: Option<usize>,
+        to: impl FnOnce(&Concerned) -> Option<BTreeSet<NodeId>> + Send + 'static,
         question: Question,
     ) -> Done<Concerned> {
-        let cluster = self.cluster.clone();
         Done::new(move |result: Result<Concerned, _>| match result {
             Ok(found) if named.is_some_and(|named| found.sessions >= named) => done.answer(Ok(found)),
-            Ok(found) => cluster.ask_others(question, Answered::Concerned(found), Finish::Concerned(done)),
+            Ok(found) => {
+                let to = to(&found);
+                cluster.survey(to.as_ref(), question, Answered::Concerned(found), Finish::Concerned(done));
+            }
             Err(error) => done.answer(Err(error)),
         })
+    }
+
+    /// Asks the issuers of the ids of `named` sessions, and then the other nodes for sessions that the issuers don't have: sockets
+    /// move. No session receives the task twice.
+    fn then_ask_issuers(
+        &self,
+        done: Done<Concerned>,
+        named: usize,
+        issuers: BTreeSet<NodeId>,
+        question: impl Fn() -> Question,
+    ) -> Done<Concerned> {
+        let (cluster, asked) = (self.cluster.clone(), issuers.clone());
+        let rest = move |found: &Concerned| {
+            // If the issuers certainly have none of the sessions, one message for all nodes is enough.
+            let has_none = found.sessions == 0 && found.missing_nodes.is_empty();
+            (!has_none).then(|| &cluster.others() - &asked)
+        };
+        let then = Self::then_look_elsewhere(self.cluster.clone(), done, Some(named), rest, question());
+        Self::then_look_elsewhere(self.cluster.clone(), then, Some(named), |_| Some(issuers), question())
     }
 
     /// Asks the other nodes after this node has carried out the command. If this node refuses the command, no other
@@ -66,7 +93,7 @@ impl ClusterCommands {
     ) -> Done<T> {
         let cluster = self.cluster.clone();
         Done::new(move |result| match result {
-            Ok(answer) => cluster.ask_others(question, kind(answer), finish(done)),
+            Ok(answer) => cluster.survey(None, question, kind(answer), finish(done)),
             Err(error) => done.answer(Err(error)),
         })
     }
@@ -155,10 +182,22 @@ impl Commands for ClusterCommands {
                 Command::Emit { event, data, volatile, done }
             }
             Command::Emit { event, data, volatile, done } => {
-                let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
-                let named = to.rooms.is_empty().then_some(to.sessions.len());
-                let question = Question::Sessions(to.only_sessions(), task);
-                let done = self.then_look_elsewhere(done, named, question);
+                let (named, has_rooms) = (to.sessions.len(), !to.rooms.is_empty());
+                let issuers = match has_rooms || named > ISSUERS_MAX {
+                    true => BTreeSet::new(),
+                    false => self.cluster.issuers_of(to.session_ids()),
+                };
+                let to = to.only_sessions();
+                let question = || {
+                    let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
+                    Question::Sessions(to.clone(), task)
+                };
+                let done = if issuers.is_empty() {
+                    let (cluster, named) = (self.cluster.clone(), (!has_rooms).then_some(named));
+                    Self::then_look_elsewhere(cluster, done, named, |_| None, question())
+                } else {
+                    self.then_ask_issuers(done, named, issuers, question)
+                };
                 Command::Emit { event, data, volatile, done }
             }
             Command::Call { event, data, timeout, answered, done } => {

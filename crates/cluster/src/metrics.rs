@@ -42,13 +42,20 @@ pub(crate) struct Counters {
     pub(crate) refused_for_memory: AtomicU64,
     pub(crate) too_large: AtomicU64,
     pub(crate) connection_losses: AtomicU64,
-    pub(crate) surveys: AtomicU64,
-    pub(crate) surveys_incomplete: AtomicU64,
+    pub(crate) surveys: SurveyCounters,
     pub(crate) interest: AtomicU64,
     pub(crate) is_connected: AtomicU64,
     /// Number of ended searches, by [`Outcome`].
     finds: [AtomicU64; Outcome::ALL.len()],
     pub(crate) sockets_handed_over: AtomicU64,
+}
+
+/// Counters of questions to other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct SurveyCounters {
+    pub(crate) begun: AtomicU64,
+    pub(crate) incomplete: AtomicU64,
+    pub(crate) refused: AtomicU64,
 }
 
 /// Gauges at one moment.
@@ -293,12 +300,23 @@ impl Counters {
                 Counter,
                 &self.sockets_handed_over,
             ),
-            one("cluster_surveys", "Questions to all nodes, by the admin API.", Counter, &self.surveys),
+            one(
+                "cluster_surveys",
+                "Questions to other nodes about sessions and rooms.",
+                Counter,
+                &self.surveys.begun,
+            ),
             one(
                 "cluster_surveys_incomplete",
                 "Questions that not all nodes answered in time.",
                 Counter,
-                &self.surveys_incomplete,
+                &self.surveys.incomplete,
+            ),
+            one(
+                "cluster_surveys_refused",
+                "Questions to other nodes that weren't sent, because 1,024 questions waited for answers.",
+                Counter,
+                &self.surveys.refused,
             ),
         ]
     }

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use stentor_hub::CORES_MAX;
+use stentor_ports::{IdKey, PublicId};
 
 /// Interval at which a node reports that it is alive.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
@@ -72,6 +74,8 @@ pub(crate) struct Registry {
     /// The last report of each of these nodes. A node whose record is missing is dead only if it hasn't reported for
     /// [`NODE_TTL`]: the record may have been deleted, or the engine's store lost.
     reported: BTreeMap<NodeId, Reported>,
+    /// The seeds of the ids of these nodes' sessions.
+    id_seeds: BTreeMap<NodeId, [u64; 2]>,
     /// Number of reports that this node has made.
     number: u64,
     /// Number of records ignored in the last reply.
@@ -91,6 +95,7 @@ impl Registry {
             frames,
             nodes: BTreeMap::new(),
             reported: BTreeMap::new(),
+            id_seeds: BTreeMap::new(),
             number: 0,
             unreadable: 0,
             due: now,
@@ -191,6 +196,10 @@ impl Registry {
             }
         }
         self.reported.retain(|node, _| self.nodes.contains_key(node));
+        self.id_seeds.retain(|node, _| self.nodes.contains_key(node));
+        for node in self.nodes.keys() {
+            self.id_seeds.entry(*node).or_insert_with(|| self.frames.id_seed(*node));
+        }
         changes.extend(left);
         changes
     }
@@ -203,6 +212,13 @@ impl Registry {
     /// The other nodes.
     pub(crate) fn others(&self) -> impl Iterator<Item = (NodeId, &NodeRecord)> {
         self.nodes.iter().filter(|(node, _)| **node != self.node).map(|(node, record)| (*node, record))
+    }
+
+    /// The node that has given this id to a session, if it is alive. It may no longer have the session, and with a probability of
+    /// one in 65,536 for each node it is another node.
+    pub(crate) fn issuer_of(&self, id: PublicId) -> Option<NodeId> {
+        let is_of = |seed: [u64; 2]| id.decode(IdKey { seed, cores: CORES_MAX }).is_some();
+        self.id_seeds.iter().find(|(_, seed)| is_of(**seed)).map(|(node, _)| *node)
     }
 
     /// Number of records ignored in the last reply: of other versions, with other clocks, or not authentic.
@@ -220,6 +236,7 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::frame::RECORD_AGE_MAX;
+    use stentor_hub::SessionId;
 
     fn record(name: &str) -> NodeRecord {
         NodeRecord {
@@ -284,6 +301,28 @@ mod tests {
         assert_eq!(registry.handle_nodes(now, NOW, all.clone()), [Change::Joined(NodeId(3)), left]);
         assert_eq!(registry.handle_nodes(now, NOW, all), []);
         assert_eq!(registry.age(now + NODE_TTL), Some(NODE_TTL));
+    }
+
+    #[test]
+    fn the_issuer_of_an_id_is_known_while_it_is_alive() {
+        let now = Instant::now();
+        let frames = |node| Frames::new(NodeId(node), Some(b"secret"), 0);
+        let mut registry = Registry::new(NodeId(1), frames(1), now);
+        let record = |node, left| (NodeId(node), frames(node).seal_record(NOW, &bytes("a", 1, left)));
+        let id = |node| {
+            let key = IdKey { seed: frames(9).id_seed(NodeId(node)), cores: 4 };
+            PublicId::of(key, 3, SessionId::from_bits(7))
+        };
+        registry.handle_nodes(now, NOW, vec![record(1, false), record(2, false)]);
+        assert_eq!(
+            [1, 2, 3].map(|node| registry.issuer_of(id(node))),
+            [Some(NodeId(1)), Some(NodeId(2)), None]
+        );
+        registry.handle_nodes(now, NOW, vec![record(1, false), record(2, true)]);
+        assert_eq!([1, 2].map(|node| registry.issuer_of(id(node))), [Some(NodeId(1)), None]);
+        let other = Frames::new(NodeId(1), Some(b"another"), 0).id_seed(NodeId(1));
+        let other = PublicId::of(IdKey { seed: other, cores: 4 }, 3, SessionId::from_bits(7));
+        assert_eq!(registry.issuer_of(other), None, "of another cluster");
     }
 
     #[test]

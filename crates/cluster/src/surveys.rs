@@ -1,4 +1,4 @@
-//! Questions of this node to all others, until they are answered. Sans-I/O.
+//! Questions of this node to others, until they are answered. Sans-I/O.
 
 use crate::NodeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -93,7 +93,7 @@ impl Broker for Cluster {
 
     fn list_members(&self, query: MembersQuery, list: MemberList, done: Done<MemberList>) {
         let finish = Finish::Members { limit: query.limit, done };
-        self.ask_others(Question::Members(query), Answered::Members(list), finish);
+        self.survey(None, Question::Members(query), Answered::Members(list), finish);
     }
 
     fn confirm_history(&self, room: &Room) {

@@ -79,7 +79,7 @@ impl FrameError {
 pub enum Frame {
     /// A message to rooms, for the members on the receiving node.
     Message(Broadcast),
-    /// A question to all nodes.
+    /// A question to one node or all.
     Question {
         /// The id that the answer repeats. Unique per sender.
         id: u64,

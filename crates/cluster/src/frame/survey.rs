@@ -1,4 +1,4 @@
-//! Questions to all nodes, and their answers.
+//! Questions to other nodes, and their answers.
 
 use super::codec::{Reader, Writer};
 use super::{Content, FrameError, room};
@@ -11,7 +11,7 @@ use stentor_ports::{
     SessionDetails, SessionInfo, SessionList, SessionsQuery, Target,
 };
 
-/// A question to all other nodes.
+/// A question to other nodes.
 #[derive(Debug)]
 pub enum Question {
     /// Applies a task to the selected sessions, or lists them.

@@ -11,11 +11,11 @@ use stentor_cluster::{
     Cluster, ClusterCommands, ClusterLifecycle, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options,
     REVOCATIONS_INTERVAL, SURVEY_TIMEOUT,
 };
-use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
+use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, SessionId, Topic};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Acknowledged, Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane,
-    DocumentChange, Done, Drain, FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger,
+    DocumentChange, Done, Drain, FeedSource, FeedUpdate, Feeds, IdKey, IdentityFilter, KeyInterest, Ledger,
     Lifecycle, LinkApp, LinkCarrier, LinkNodeSink, MetricSource, PublicId, Publish, PushDenied, PushedFeed,
     Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
     SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, Target, Topology,
@@ -687,6 +687,81 @@ async fn a_call_ends_with_its_caller() {
     pass(Duration::from_millis(30)).await;
     assert!(seen.lock().unwrap().is_empty());
     assert_eq!(Arc::strong_count(&seen), 1, "the sessions' receivers keep nothing of the caller");
+}
+
+/// The id of a session of a node.
+fn id_of(node: &Node) -> PublicId {
+    let key = IdKey { seed: node.cluster.id_seed().unwrap(), cores: 1 };
+    PublicId::of(key, 0, SessionId::from_bits(9))
+}
+
+/// A message to one session.
+fn emit_to(id: PublicId) -> (Target, impl Fn(Done<Concerned>) -> Command) {
+    let data = Data::Text(Bytes::from_static(b"t"));
+    let emit =
+        move |done| Command::Emit { event: Some("e".into()), data: data.clone(), volatile: false, done };
+    (Target::of("/").unwrap().session(id), emit)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_to_a_session_goes_to_the_issuer_of_its_id_first() {
+    let memory = Memory::default();
+    // Nodes a and d have no session; b and c have one.
+    let [a, b, c, d] =
+        [("a", 0), ("b", 1), ("c", 1), ("d", 0)].map(|(name, sessions)| Node::start(&memory, name, sessions));
+    pass(HEARTBEAT_INTERVAL + MOMENT).await;
+    let reached = || [&b, &c, &d].map(|node| node.commands().len());
+    let send = async |id| {
+        let (target, emit) = emit_to(id);
+        a.command(target, emit).await
+    };
+    assert_eq!(send(id_of(&b)).await, Concerned::sessions(1));
+    assert_eq!((reached(), a.metric("cluster_surveys")), ([1, 0, 0], 1));
+    // A node that doesn't answer delays no message to a session of another node.
+    *c.plane.is_silent.lock().unwrap() = true;
+    let begun = Instant::now();
+    assert_eq!(send(id_of(&b)).await, Concerned::sessions(1));
+    assert!(begun.elapsed() < SURVEY_TIMEOUT);
+    *c.plane.is_silent.lock().unwrap() = false;
+    assert_eq!(reached(), [1, 0, 0]);
+    // The issuer doesn't have the session, which has moved.
+    assert_eq!(send(id_of(&d)).await, Concerned::sessions(2));
+    assert_eq!(reached(), [1, 1, 2]);
+    // The issuer may have delivered the message, so it isn't asked again.
+    *b.plane.is_silent.lock().unwrap() = true;
+    let concerned = send(id_of(&b)).await;
+    assert_eq!((concerned.sessions, concerned.missing_nodes), (1, vec!["b".to_owned()]));
+    assert_eq!((reached(), b.plane.kept.lock().unwrap().len()), ([0, 1, 1], 1));
+    *b.plane.is_silent.lock().unwrap() = false;
+    // The issuer has left, or is this node: all others are asked.
+    let left = id_of(&d);
+    drop(d);
+    pass(2 * NODE_TTL).await;
+    for id in [left, id_of(&a)] {
+        assert_eq!(send(id).await, Concerned::sessions(2));
+        assert_eq!([&b, &c].map(|node| node.commands().len()), [1, 1]);
+    }
+    // Of two sessions, the issuer has one.
+    let target = Target::of("/").unwrap().session(id_of(&b)).session(id_of(&a));
+    let (_, emit) = emit_to(left);
+    assert_eq!(a.command(target, emit).await, Concerned::sessions(2));
+    assert_eq!([&b, &c].map(|node| node.commands().len()), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_that_are_not_sent_are_counted_and_name_the_nodes() {
+    let memory = Memory::default();
+    let [a, b] = [("a", 0), ("b", 1)].map(|(name, sessions)| Node::start(&memory, name, sessions));
+    pass(HEARTBEAT_INTERVAL + MOMENT).await;
+    *b.plane.is_silent.lock().unwrap() = true;
+    let (target, emit) = emit_to(id_of(&b));
+    for _ in 0..1_024 {
+        a.all.command(target.clone(), emit(Done::new(|_| {})));
+    }
+    let begun = Instant::now();
+    let concerned = a.command(target, emit).await;
+    assert_eq!((begun.elapsed(), concerned.sessions), (Duration::ZERO, 0));
+    assert_eq!((concerned.missing_nodes, a.metric("cluster_surveys_refused")), (vec!["b".to_owned()], 1));
 }
 
 #[tokio::test(start_paused = true)]

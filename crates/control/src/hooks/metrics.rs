@@ -43,6 +43,7 @@ pub(crate) struct Metrics {
     notices_dropped: Family<HookLabels, Counter>,
     notices_waiting: Family<HookLabels, Gauge>,
     emits_without_recipients: Family<HookLabels, Counter>,
+    emits_unconfirmed: Family<HookLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -64,6 +65,7 @@ impl Default for Metrics {
             notices_dropped: Family::default(),
             notices_waiting: Family::default(),
             emits_without_recipients: Family::default(),
+            emits_unconfirmed: Family::default(),
         }
     }
 }
@@ -84,6 +86,7 @@ pub(super) struct HookMetrics {
     pub(super) notices_dropped: Counter,
     pub(super) notices_waiting: Gauge,
     pub(super) emits_without_recipients: Counter,
+    pub(super) emits_unconfirmed: Counter,
 }
 
 impl HookMetrics {
@@ -136,6 +139,7 @@ impl Metrics {
             notices_dropped: self.notices_dropped.get_or_create(&labels).clone(),
             notices_waiting: self.notices_waiting.get_or_create(&labels).clone(),
             emits_without_recipients: self.emits_without_recipients.get_or_create(&labels).clone(),
+            emits_unconfirmed: self.emits_unconfirmed.get_or_create(&labels).clone(),
         }
     }
 
@@ -154,6 +158,7 @@ impl Metrics {
             notices_dropped,
             notices_waiting,
             emits_without_recipients,
+            emits_unconfirmed,
         } = self.clone();
         registry.register("hook_requests", "Requests to hooks, by hook", requests);
         registry.register(
@@ -192,6 +197,12 @@ impl Metrics {
             "Messages in a hook's answers that no session was there to receive, by hook. Of a node in a cluster, only those to \
              sessions by id",
             emits_without_recipients,
+        );
+        registry.register(
+            "hook_emit_unconfirmed",
+            "Messages in a hook's answers to sessions by id that may not have been delivered, because other nodes didn't answer \
+             or this one was too busy, by hook",
+            emits_unconfirmed,
         );
     }
 

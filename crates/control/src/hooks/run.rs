@@ -2,7 +2,7 @@
 
 use super::answer::{Emits, Scope};
 use super::batcher::{Answered, Batch};
-use super::direct::{Direct, recipients};
+use super::direct::{Direct, count_unconfirmed, recipients};
 use super::failure::Cause;
 use super::http::{self, Failed};
 use super::options::HookKind;
@@ -268,7 +268,9 @@ impl Runner {
         let deadline = tokio::time::Instant::now() + DELIVERY_TIMEOUT;
         for message in messages {
             let attempt = || message.send(&*self.data_plane.commands, &self.hook);
-            let _ = self.signals.when_space(Some(deadline), attempt).await;
+            if self.signals.when_space(Some(deadline), attempt).await.is_err() {
+                count_unconfirmed(&Arc::downgrade(&self.hook), &message.event);
+            }
         }
     }
 
