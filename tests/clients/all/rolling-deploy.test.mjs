@@ -3,6 +3,7 @@
 //
 // STENTOR_DEPLOY_CLIENTS and STENTOR_DEPLOY_WINDOW_S choose another size: 5000 and 30 are those of docs/deploys.md.
 import assert from 'node:assert/strict';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import { PERIOD_MS, assertNothingLost, config, scores } from '../deploys.mjs';
@@ -14,7 +15,7 @@ import { missing as withoutRedis, redis } from '../redis.mjs';
 const CLIENTS = Number(process.env.STENTOR_DEPLOY_CLIENTS ?? 300);
 const WINDOW_S = Number(process.env.STENTOR_DEPLOY_WINDOW_S ?? 8);
 const TIMEOUT_MS = 300_000;
-/** What the machine may add to a time. */
+/** What the server's processes may add to a time. By how much the clients' own process was late comes on top, as measured. */
 const MARGIN_MS = 1000;
 /** Between a takeover and the window, in which the old process serves what it had accepted. */
 const TAKEOVER_DELAY_MS = 1000;
@@ -83,8 +84,10 @@ test(`a process takes over from another one with ${CLIENTS} clients`, { skip: wi
   });
   const old = await process();
   await logged(old, ({ message }) => message === 'a new process can take over', 'that it can be taken over');
+  const delays = monitorEventLoopDelay();
   const begun = now();
   const { logs, rooms, close } = await everybody(t, old.http, CLIENTS);
+  delays.enable();
   t.diagnostic(`connected after ${Math.round(now() - begun)} ms`);
   const publisher = publishing([() => old.admin], rooms);
   await passed(1000);
@@ -97,6 +100,7 @@ test(`a process takes over from another one with ${CLIENTS} clients`, { skip: wi
   assert.equal((await within(old.closed, 'the end of the old process', (WINDOW_S + 30) * 1000))[0], 0);
   const drained_ms = now() - begins;
   await until('everybody is back', () => logs.every(({ opens }) => opens.length > 1));
+  delays.disable();
   await passed(2 * PERIOD_MS);
   await assertNothingLost(logs, await publisher.stop(), api);
   close();
@@ -110,12 +114,14 @@ test(`a process takes over from another one with ${CLIENTS} clients`, { skip: wi
   t.diagnostic(`on average ${average.toFixed(1)} a second; ended: ${ends.join(' ')}; returned: ${returns.join(' ')}`);
   const waits = logs.map(({ ends, opens }) => opens[1] - ends[0]);
   t.diagnostic(`the longest wait for one's return: ${Math.round(Math.max(...waits))} ms`);
+  const margin_ms = MARGIN_MS + delays.max / 1e6;
+  t.diagnostic(`this process was late by ${Math.round(delays.max / 1e6)} ms at most`);
   // Nobody was ended twice or refused.
   assert.deepEqual(logs.filter(({ opens, ends, failures }) => opens.length !== 2 || ends.length !== 1 || failures.length > 0), []);
   for (const { kind, opens, ends } of logs) {
     const { retryMax_ms } = KINDS[kind];
-    assert.ok(opens[1] - ends[0] <= retryMax_ms + MARGIN_MS, `${kind} has waited for ${opens[1] - ends[0]} ms`);
-    assert.ok(opens[1] <= begins + WINDOW_S * 1000 + retryMax_ms + MARGIN_MS, `${kind} is back ${opens[1] - begins} ms after the window began`);
+    assert.ok(opens[1] - ends[0] <= retryMax_ms + margin_ms, `${kind} has waited for ${opens[1] - ends[0]} ms`);
+    assert.ok(opens[1] <= begins + WINDOW_S * 1000 + retryMax_ms + margin_ms, `${kind} is back ${opens[1] - begins} ms after the window began`);
   }
   // The delays of clients are random: for few clients, this alone makes a difference.
   const most = 1.3 * average + (average < 100 ? 3 * Math.sqrt(average) : 0);
