@@ -30,7 +30,7 @@ impl Run {
         fastrand::Rng::with_seed(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ step)
     }
 
-    /// Notes what happens next.
+    /// Adds a note about a step to the trace, which is printed if the run fails.
     pub(crate) fn note(&mut self, step: u64, what: impl Into<String>) {
         self.trace.push(format!("step {step}: {}", what.into()));
     }

@@ -165,7 +165,7 @@ impl<E: Encoder> Hub<E> {
         self.topics.remove_if_idle(index);
     }
 
-    /// Handles that the control plane has dropped the feed. Call it on the key's home core only. If the feed
+    /// Called when the control plane has dropped the feed. Call it on the key's home core only. If the feed
     /// has subscribers, its state is kept until they have left, or until the control plane keeps the key again
     /// and sends a document or a state.
     pub fn handle_forget(&mut self, key: &Key) {
@@ -203,8 +203,8 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// Handles that the control plane doesn't fetch a feed for a session of this core. If the feed still has
-    /// no state, the subscription ends with [`Notice::Refused`].
+    /// Called when the control plane doesn't fetch a feed for a session of this core. If the feed still has no
+    /// state, the subscription ends with [`Notice::Refused`].
     pub fn handle_refusal(&mut self, session: SessionId, key: &Key) {
         let topic = Topic::Feed(key.clone());
         let state = self.topics.find(&topic).and_then(|index| self.topics.at(index));

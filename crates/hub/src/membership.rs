@@ -60,7 +60,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Handles that a session was suspended or resumed: the members of its rooms with presence change.
+    /// Called when a session was suspended or resumed: the members of its rooms with presence change.
     pub(crate) fn suspension_changed(&mut self, session: SessionId, absence: Option<Absence>) {
         if self.presence.is_none() {
             return;
@@ -97,7 +97,7 @@ impl<E: Encoder> Hub<E> {
         self.presence.as_ref().is_some_and(|presence| !presence.changes.is_empty())
     }
 
-    /// Handles that a session of this shard has joined a room with presence, or left it.
+    /// Called when a session of this shard has joined a room with presence, or left it.
     pub fn handle_presence(&mut self, now: Instant, room: Room, change: PresenceChange) {
         let home = self.presence_core(&room);
         if home != self.core {

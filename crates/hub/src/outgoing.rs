@@ -161,8 +161,8 @@ impl<F> Outbound<F> {
         self.to[core].set_level(room, has_members);
     }
 
-    /// Handles that a core has refused interest in a plain room that has no members here any longer. The
-    /// level is sent again, because it is unknown what the core has recorded.
+    /// Called when a core has refused interest in a plain room that no longer has members here. The level is
+    /// sent again, because it is unknown what the core has recorded.
     pub(crate) fn resend_interest(&mut self, core: CoreId, room: &Room) {
         self.count += 1;
         let outgoing = &mut self.to[core];

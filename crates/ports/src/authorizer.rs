@@ -23,13 +23,13 @@ pub enum Access<'a> {
         /// The namespace.
         namespace: &'a str,
     },
-    /// Receive what is published to a topic.
+    /// Receive publications to a topic.
     Subscribe(&'a Topic),
     /// Publish to a room.
     Publish(&'a Room),
     /// List the members of a room, or the subscribers of a feed.
     Presence(&'a Topic),
-    /// Receive what was published to a topic before.
+    /// Receive earlier publications to a topic.
     History(&'a Topic),
 }
 

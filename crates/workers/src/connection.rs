@@ -95,7 +95,7 @@ impl Connection {
         self.output_bytes + self.tail.len() + self.answers.len()
     }
 
-    /// Returns what has arrived next.
+    /// Returns the next input that has arrived.
     pub(crate) fn poll_input(&mut self, shared: &mut ws::Shared, cx: &mut Context<'_>) -> Poll<Input> {
         while !self.is_ended {
             if self.unread.is_empty() {
@@ -130,7 +130,7 @@ impl Connection {
         Poll::Ready(Input::Ended)
     }
 
-    /// Reads and ignores what arrives, until the connection ends.
+    /// Reads and discards input until the connection ends.
     pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.is_ended {
             let mut buffer = ReadBuf::new(&mut self.input);
@@ -178,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Writes what is queued. Ready when all has been written.
+    /// Writes the queued output. Ready when all output has been written.
     pub(crate) fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.answers();
         self.join_tail();

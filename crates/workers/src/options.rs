@@ -48,7 +48,7 @@ pub struct AppOptions {
     pub queue_bytes_max: usize,
     /// Bounds and times.
     pub application: ApplicationOptions,
-    /// Bounds of what is kept for clients that reconnect.
+    /// Bounds of the state that is kept for clients that reconnect.
     pub recovery: RecoveryOptions,
 }
 

@@ -123,7 +123,7 @@ impl FeedDriver {
         state.feeds.requests_drawn()
     }
 
-    /// Handles that the node shuts down: other nodes must fetch its feeds.
+    /// Called when the node shuts down: other nodes must fetch its feeds.
     pub(crate) fn leave(&self) {
         self.change(|feeds| feeds.handle_leaving(now()));
     }

@@ -24,7 +24,7 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Handles that a node is alive.
+    /// Records that a node is alive.
     pub(super) fn handle_alive(&mut self, now: Instant, node: NodeId) {
         if self.heard_at.len() >= HOLDERS_MAX && !self.heard_at.contains_key(&node) {
             self.heard_at.retain(|_, at| now.saturating_duration_since(*at) < FORGET_AFTER);
@@ -41,7 +41,7 @@ impl Holders {
         }
     }
 
-    /// Handles that the engine is connected again. No reports could arrive without it.
+    /// Called when the engine is connected again. No reports could arrive without the connection.
     pub(super) fn handle_connected(&mut self, now: Instant) {
         self.heard_at.values_mut().for_each(|at| *at = now);
     }

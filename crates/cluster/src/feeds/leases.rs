@@ -17,7 +17,7 @@ impl Feeds {
         self.outputs.push_back(Output::Control(KeyInterest { key: key.clone(), wanted: true, requesters }));
     }
 
-    /// Handles that this node no longer holds the lease: the node stops fetching the key.
+    /// Called when this node no longer holds the lease: the node stops fetching the key.
     pub(super) fn end_lease(&mut self, key: &Key) {
         self.leases -= 1;
         if self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {
@@ -54,7 +54,7 @@ impl Feeds {
         }
     }
 
-    /// Handles that the engine is connected again: messages may have been missed. Another server may have been the
+    /// Called when the engine is connected again: messages may have been missed. Another server may have been the
     /// primary meanwhile, under which other nodes have stored versions. Those versions are older than the holder's next
     /// one, so a holder needs a term greater than theirs.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
@@ -89,7 +89,7 @@ impl Feeds {
         self.acquire(now, key);
     }
 
-    /// Handles that the last subscriber of a key on this node has left.
+    /// Called when the last subscriber of a key on this node has left.
     pub(super) fn handle_unwanted(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let holds = feed.is_fetched() && feed.phase.holding().is_some();

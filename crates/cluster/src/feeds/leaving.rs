@@ -20,7 +20,7 @@ pub(super) fn delay_after_release(is_fetched: bool, is_leaving: bool, random: f6
 }
 
 impl Feeds {
-    /// Handles that the node shuts down, at once or when its sessions have ended.
+    /// Called when the node shuts down, at once or when its sessions have ended.
     pub(crate) fn handle_leaving(&mut self, now: Instant) {
         self.is_leaving = true;
         let held = self.feeds.iter().filter(|(_, feed)| feed.is_fetched() && feed.phase.holding().is_some());

@@ -253,7 +253,7 @@ impl Log {
         self.begin_anew();
     }
 
-    /// Handles that the engine has no log.
+    /// Records that the engine has no log.
     pub(super) fn set_missing(&mut self) {
         self.end = None;
         self.set_lost();
@@ -344,8 +344,8 @@ impl Log {
         };
     }
 
-    /// Handles that the engine has stored an entry. `is_push`: the entry stores a push. Returns whether the log has the
-    /// feed's state now, and the update for the node's own subscribers if the entry has a version.
+    /// Called when the engine has stored an entry. `is_push`: the entry stores a push. Returns `true` if the log has the feed's
+    /// state now, and the update for the node's own subscribers if the entry has a version.
     pub(super) fn handle_stored(
         &mut self,
         pending: Pending,

@@ -182,7 +182,7 @@ impl Feeds {
         feed.log.newest.as_ref().map(|newest| newest.document.clone())
     }
 
-    /// Handles that the node has subscribers of a key, or that the last one has left.
+    /// Called when the node has subscribers of a key, or when the last one has left.
     pub(crate) fn handle_wanted(&mut self, now: Instant, wanted: KeyInterest) {
         let KeyInterest { key, wanted: is_wanted, requesters } = wanted;
         if !is_wanted {
@@ -300,7 +300,7 @@ impl Feeds {
         }
     }
 
-    /// Handles that `sender` holds a lease with this term. Returns `false` if its entry has no effect.
+    /// Called when `sender` holds a lease with this term. Returns `false` if its entry has no effect.
     fn handle_term(&mut self, now: Instant, sender: NodeId, key: &Key, term: u64) -> bool {
         let Some(feed) = self.feeds.get_mut(key) else { return false };
         if feed.phase.is_reading() {
@@ -323,7 +323,7 @@ impl Feeds {
         !is_lost
     }
 
-    /// Handles that a holder has released its lease.
+    /// Called when a holder has released its lease.
     pub(crate) fn handle_released(&mut self, now: Instant, key: &Key, term: u64) {
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| term >= feed.log.term_seen) else { return };

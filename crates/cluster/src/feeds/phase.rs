@@ -175,13 +175,13 @@ impl Phase {
         again
     }
 
-    /// Handles that a follower has asked for the lease.
+    /// Called when a follower has asked for the lease.
     pub(super) fn acquire(&mut self) {
         *self = Self::Acquiring { read: self.read() };
     }
 
-    /// Handles that the node doesn't hold the lease. It asks for the lease at this time if no node holds it then.
-    /// Returns the entry that it was storing.
+    /// Called when the node doesn't hold the lease. The node asks for the lease at this time, if no node holds the lease then.
+    /// Returns the entry that the node was storing.
     pub(super) fn follow(&mut self, acquire_at: Instant) -> Option<Storing> {
         let read = self.read();
         match mem::replace(self, Self::Following { acquire_at, read }) {
@@ -197,7 +197,7 @@ impl Phase {
         }
     }
 
-    /// Handles that the node has acquired the lease, with a request at `asked_at`.
+    /// Called when the node has acquired the lease, with a request at `asked_at`.
     pub(super) fn hold(&mut self, lease: Lease, asked_at: Instant) {
         let work = self.read().map_or(Work::Ready, Work::Reading);
         let (is_informed, is_logged, next) = (false, false, None);

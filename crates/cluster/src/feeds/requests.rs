@@ -54,7 +54,7 @@ impl Requests {
         Some(next)
     }
 
-    /// Handles that the engine is connected again.
+    /// Called when the engine is connected again.
     pub(super) fn handle_connected(&mut self) {
         self.drawn_before = self.drawn;
     }

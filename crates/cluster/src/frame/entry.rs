@@ -10,8 +10,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use stentor_hub::{Document, Epoch, FeedState, Position};
 
-/// The fastest level that finds what is far from its place in the dictionary: 300 bytes for two changes in 120 kB, where level 1
-/// takes 2,900.
+/// The fastest level that finds matches far from their place in the dictionary: 300 bytes for two changes in 120 kB, where level
+/// 1 takes 2,900.
 const LEVEL: i32 = 3;
 
 /// An entry of a feed's log.

@@ -289,7 +289,7 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// Handles that a member on this node has a position that its core doesn't know.
+    /// Called when a member on this node has a position that its core doesn't know.
     pub(crate) fn handle_confirm(&mut self, room: &Room) {
         self.change(room, |state, _| state.handle_confirm());
     }

@@ -212,7 +212,7 @@ impl RoomState {
         self.read_at > after
     }
 
-    /// Handles that the connection to the engine was lost and is established again.
+    /// Called when the connection to the engine was lost and is established again.
     pub(super) fn handle_connected(&mut self) -> Next {
         self.is_unproven = true;
         match self.reading {
@@ -313,7 +313,7 @@ impl RoomState {
         self.finish(news)
     }
 
-    /// Handles that the engine can't read the history.
+    /// Called when the engine can't read the history.
     pub(super) fn handle_refusal(&mut self, news: &mut News) -> Next {
         self.partial = None;
         match self.newest {

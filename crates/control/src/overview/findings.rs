@@ -1,4 +1,4 @@
-//! Describes what is wrong now: a pure function from [`Readings`] to findings.
+//! Findings about current problems: a pure function from [`Readings`] to findings.
 //!
 //! Each finding names a document that helps. The binary serves these documents on the admin port.
 
@@ -52,7 +52,7 @@ const DRAIN: &str = "docs/deploys.html#drain";
 pub const DOCUMENTS: [&str; 10] =
     [HOOKS, FEEDS, CLUSTER, BRIDGE, WORKERS, MEMORY, CERTIFICATES, ADDRESS, DESCRIPTORS, DRAIN];
 
-/// Returns what is wrong, the worst first.
+/// Returns the findings, the most severe first.
 pub(super) fn findings(readings: &Readings) -> Vec<Finding> {
     let mut all = List(Vec::new());
     if let Some(seconds) = readings.engine_away_seconds {

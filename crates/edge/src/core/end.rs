@@ -136,7 +136,7 @@ pub(super) fn abort(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
     conns.driver.close(id);
 }
 
-/// Handles that a peer has finished sending on a connection that is paused. All input from before is still handled, except
+/// Called when a peer has finished sending on a connection that is paused. All input from before is still handled, except
 /// questions whether the client may subscribe: these subscriptions would end with the connection. Other questions stay, because
 /// their messages, events and logins were accepted and may have effects. Questions also stay for HTTP requests, whose clients may
 /// only have finished sending, for clients that outlive their connections, and for clients whose events may do more than

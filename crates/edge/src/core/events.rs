@@ -92,7 +92,7 @@ pub(super) fn received(
     true
 }
 
-/// Handles that the peer has finished sending.
+/// Called when the peer has finished sending.
 pub(super) fn finished(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

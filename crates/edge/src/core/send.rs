@@ -69,7 +69,7 @@ pub(super) fn answer(
     conns.resume_deferred(&mut protocols.ex, index);
 }
 
-/// Handles that the kernel has accepted the bytes in flight.
+/// Called when the kernel has accepted the bytes in flight.
 pub(super) fn sent(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
     let now = protocols.ex.millis();
     let Some(conn) = conns.table.get_mut(index) else { return };
@@ -82,7 +82,7 @@ pub(super) fn sent(conns: &mut Connections<impl Driver>, protocols: &mut Protoco
     flush(conns, protocols, index);
 }
 
-/// Handles that the kernel has accepted all bytes in flight. Returns `true` if more bytes may wait for the connection.
+/// Called when the kernel has accepted all bytes in flight. Returns `true` if more bytes may wait for the connection.
 fn taken(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) -> bool {
     let Some(conn) = conns.table.get(index) else { return false };
     // Over HTTP, the next bytes may be the end of a response.

@@ -57,7 +57,7 @@ pub(super) fn has_commands(protocols: &mut Protocols, work: &Work) -> bool {
     has_commands_left(protocols, work) && !mail::are_cores_behind(&mut protocols.ex)
 }
 
-/// Handles that the position of a room is known on this core.
+/// Called when the position of a room is known on this core.
 pub(super) fn handle_prepared(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

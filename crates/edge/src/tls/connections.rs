@@ -408,7 +408,7 @@ impl Tls {
         }
     }
 
-    /// Handles that the driver has sent all bytes of a connection that were in flight.
+    /// Called when the driver has sent all bytes of a connection that were in flight.
     fn sent<D: Driver>(&mut self, driver: &mut D, mut connection: Box<Connection>) -> Option<Event> {
         let conn = connection.id;
         connection.driver_sends = false;

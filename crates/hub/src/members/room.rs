@@ -229,7 +229,7 @@ impl RoomPresence {
         }
     }
 
-    /// Handles that a member is no longer present on a node.
+    /// Called when a member is no longer present on a node.
     fn disappear(
         &mut self,
         now: Instant,

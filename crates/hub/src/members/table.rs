@@ -90,7 +90,7 @@ impl PresenceTable {
         result
     }
 
-    /// Handles that a session of this node has joined or left.
+    /// Called when a session of this node has joined or left.
     pub(crate) fn handle_change(&mut self, now: Instant, room: &Room, change: PresenceChange) {
         let is_memory_short = self.is_memory_short;
         self.with(now, room, |state, options, _| match change {

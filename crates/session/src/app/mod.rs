@@ -183,8 +183,8 @@ pub trait Application {
     /// Handles an event of a Socket.IO client, like [`Self::message`].
     fn event(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _event: &Event<'_>) {}
 
-    /// Handles that a client has acknowledged an event of [`Context::emit_with_ack`], or that the acknowledgement has timed
-    /// out (without arguments).
+    /// Called when a client has acknowledged an event of [`Context::emit_with_ack`], or when the acknowledgement has timed out
+    /// (without arguments).
     fn acked(
         &mut self,
         _ctx: &mut Context<'_>,

@@ -408,7 +408,7 @@ impl Questions {
         }
     }
 
-    /// Handles that a question is no longer open.
+    /// Called when a question is no longer open.
     fn closed(&mut self, number: u64) {
         self.unverified.remove(number);
         self.shares.remove(number);

@@ -73,7 +73,7 @@ impl Executor {
         self.hub.handle_presence_message(self.context.now, room, node, message);
     }
 
-    /// Handles that another node is dead: its members of rooms are removed.
+    /// Called when another node is dead: its members of rooms are removed.
     pub fn lose_node(&mut self, node: u64) {
         self.hub.handle_lost_node(self.context.now, node);
     }

@@ -294,7 +294,7 @@ pub trait Client {
     /// connection.
     fn check_queue(&mut self, ex: &mut Executor, is_in_flight: bool);
 
-    /// Handles that the kernel has accepted all sent bytes. Returns `true` if more bytes wait.
+    /// Called when the kernel has accepted all sent bytes. Returns `true` if more bytes wait.
     fn handle_sent(&mut self, ex: &mut Executor) -> bool {
         let mut has_more = !self.state().queue.is_empty();
         self.each_session(&mut |session| has_more |= ex.hub.handle_sent(session));
@@ -304,7 +304,7 @@ pub trait Client {
         has_more
     }
 
-    /// Handles that the kernel has accepted all sent bytes, and no more wait.
+    /// Called when the kernel has accepted all sent bytes, and no more wait.
     fn handle_drained(&mut self, _ex: &mut Executor) {}
 
     /// Moves the client's queue, and the deliveries of its sessions, into `frames`.

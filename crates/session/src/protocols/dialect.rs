@@ -87,7 +87,7 @@ pub(crate) trait Dialect {
         false
     }
 
-    /// Handles that bytes were received.
+    /// Called when bytes were received.
     fn handle_sign_of_life(&mut self) {}
 
     /// Appends a ping. `clock` is the time since the server's start.

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// A hook and what it receives.
+/// A hook, and the questions and notices that it receives.
 pub(super) struct HookFacts {
     name: String,
     /// The URL without its query, which may be secret.

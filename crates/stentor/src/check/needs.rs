@@ -19,7 +19,8 @@ pub(super) struct Need {
     missing: Option<String>,
 }
 
-/// Returns what the configuration needs. `variable` returns `true` if an environment variable has a value.
+/// Returns the variables and files that the configuration needs. `variable` returns `true` if an environment
+/// variable has a value.
 pub(super) fn of(config: &Config, variable: impl Fn(&str) -> bool) -> Vec<Need> {
     let unset = |name: &str| (!variable(name)).then(|| "is not set".to_owned());
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! The HTTP API behind a server that fetches what it pushes.
+//! The HTTP API behind a server that fetches its documents.
 
 use std::time::Duration;
 

@@ -191,7 +191,7 @@ impl ConnectionPool {
         self.connections.len()
     }
 
-    /// Describes what unfinished connections wait for.
+    /// Describes the step for which unfinished connections wait.
     pub(super) fn awaited(&self) -> &'static str {
         match self.connections.iter().any(|connection| connection.stage == Stage::Opening) {
             true => "the server hasn't finished the handshake of the others",

@@ -31,7 +31,7 @@ impl OwnMembers {
         Self { version, lease_until, ..Self::default() }
     }
 
-    /// Handles that a member is present.
+    /// Records that a member is present.
     pub(super) fn join(&mut self, now: Instant, interval: Duration, id: MemberId) {
         self.count += 1;
         self.change(now, interval, |unpublished| match unpublished.remove(&id) {
@@ -40,7 +40,7 @@ impl OwnMembers {
         });
     }
 
-    /// Handles that other nodes no longer count a member.
+    /// Records that other nodes no longer count a member.
     pub(super) fn leave(&mut self, now: Instant, interval: Duration, id: MemberId, absence: Absence) {
         self.change(now, interval, |unpublished| {
             if !matches!(unpublished.remove(&id), Some(Unpublished::Joined)) {

@@ -245,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Handles that the queue was written with the answer to an input, which isn't reported as sent.
+    /// Called when the queue was written with the answer to an input, which isn't reported as sent.
     pub(super) fn handle_queue_written(&mut self, ex: &mut Executor) {
         let session = self.link().and_then(|link| link.hub_session);
         if !session.is_some_and(|session| ex.hub.has_pending(session)) {

@@ -208,7 +208,7 @@ impl Link {
         self.input.waits = Some((ex.questions.wait_for_worker(conn, client), why));
     }
 
-    /// Handles that the connection continues.
+    /// Called when the connection continues.
     pub(crate) fn handle_decided(&mut self) {
         self.input.waits = None;
     }
@@ -266,7 +266,7 @@ impl Link {
         true
     }
 
-    /// Handles that the worker has handled the messages of the last POST.
+    /// Called when the worker has handled the messages of the last POST.
     pub(crate) fn handle_handled(&mut self, ex: &mut Executor) {
         self.resume(ex, Wait::Confirmed);
     }
@@ -286,7 +286,7 @@ impl Link {
         }
     }
 
-    /// Handles that all messages have been written to the client.
+    /// Called when all messages have been written to the client.
     pub(crate) fn handle_drained(&mut self, ex: &Executor) {
         self.output.is_drained = true;
         for _ in 0..std::mem::take(&mut self.output.receipts) {

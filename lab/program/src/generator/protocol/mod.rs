@@ -180,7 +180,7 @@ pub(super) type Client = Box<dyn ProtocolClient>;
 
 /// The client's side of a protocol, independent of the connections.
 pub(super) trait ProtocolClient {
-    /// Handles that the main connection is open. `key` is different for each client.
+    /// Called when the main connection is open. `key` is different for each client.
     fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out);
 
     /// Handles received bytes. Appends events to `out`, also those before a fault.
