@@ -102,7 +102,7 @@ impl Feeds {
     }
 
     /// Runs until `stop` is set, then aborts the fetches in flight. `changes` receives new options with their
-    /// upstreams. `requests` receives those of the admin port.
+    /// upstreams. `requests` receives the admin port's requests.
     pub(crate) async fn run(
         mut self,
         mut changes: mpsc::Receiver<Change>,

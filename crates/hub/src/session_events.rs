@@ -28,7 +28,7 @@ impl<F> SessionEvents<F> {
         self.ready.is_empty() && self.terminating.is_empty()
     }
 
-    /// Marks a session as ready. `is_listed` is its own.
+    /// Marks a session as ready. `is_listed` is the flag of this session.
     #[inline]
     pub(crate) fn list(&mut self, session: SessionId, is_listed: &mut bool) {
         if !std::mem::replace(is_listed, true) {

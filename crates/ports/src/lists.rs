@@ -136,9 +136,9 @@ pub struct SessionDetails {
 /// An application whose workers have a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionApp {
-    /// Its number on this node.
+    /// The application's number on this node.
     Number(LinkApp),
-    /// Its name, in a cluster.
+    /// The application's name, in a cluster.
     Name(Arc<str>),
 }
 

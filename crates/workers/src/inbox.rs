@@ -79,7 +79,7 @@ pub(crate) struct Joining {
 pub(crate) struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
-    /// Counts one more. `None` if there are `count_max` already.
+    /// Counts a connection. `None` if `count_max` connections are already counted.
     pub(crate) fn new(count: &Arc<AtomicUsize>, count_max: usize) -> Option<Self> {
         let counted = Self(count.clone());
         (count.fetch_add(1, Ordering::Relaxed) < count_max).then_some(counted)

@@ -192,7 +192,7 @@ impl Broker for Bridges {
         bridge.publish(namespace, message)?;
         for (bridge, namespace) in others {
             if bridge.publish(namespace, message).is_err() {
-                // Waiting for this way would send the message twice by the first one.
+                // If the publisher waited for this bridge and tried again, the message would be sent twice over the first bridge.
                 count(&bridge.counters.not_sent);
             }
         }
@@ -200,7 +200,7 @@ impl Broker for Bridges {
     }
 
     fn orders_history(&self) -> bool {
-        // This concerns namespaces that aren't shared, because the configuration refuses history in shared ones.
+        // Only namespaces that aren't shared have history, because the configuration refuses history in shared namespaces.
         self.inner.as_ref().is_some_and(|inner| inner.orders_history())
     }
 

@@ -166,7 +166,7 @@ impl Bridge {
                     count(&self.counters.not_sent);
                 }
             }
-            // The other servers don't receive the message.
+            // Socket.IO's servers don't receive this message.
             Err(error) => _ = self.publish_now(Err(error)),
         }
         Ok(())

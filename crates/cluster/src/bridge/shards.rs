@@ -54,7 +54,7 @@ struct State {
 pub(super) enum Changes {
     /// Any channel may have changed.
     All,
-    /// These channels have changed: `true` to subscribe, `false` to unsubscribe.
+    /// Changes of channels: `true` to subscribe, `false` to unsubscribe.
     Some(HashMap<Arc<str>, bool>),
 }
 

@@ -139,7 +139,7 @@ pub enum Event {
     Message {
         /// The channel on which it arrived.
         channel: Channel,
-        /// Its position, if it was appended or is a version of a feed.
+        /// The message's position, if the message was appended or is a version of a feed.
         position: Option<Position>,
         /// The content.
         payload: Bytes,

@@ -27,7 +27,7 @@ use stentor_ports::{NodeInfo, Notice, NoticeSink, Topology};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
-/// Interval at which the nodes of the cluster are compared with the last known ones.
+/// Interval at which the nodes of the cluster are compared with the nodes of the previous comparison.
 const NODES_INTERVAL: Duration = Duration::from_secs(1);
 /// Approximate size of an occupied topic without its name, in bytes.
 const TOPIC_BYTES: usize = 160;

@@ -11,7 +11,8 @@
 //! in addition to its key.
 //!
 //! An id is a hint and never trusted: a malformed id has no positions, and a feed without a position starts
-//! with a snapshot. For the same reason, entries that don't fit are left out.
+//! with a snapshot. Entries that don't fit are left out, because a feed without an entry also begins with a
+//! snapshot.
 
 use super::write::write_field;
 use crate::http1::percent_decode;

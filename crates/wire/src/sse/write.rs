@@ -32,8 +32,9 @@ pub fn write_comment(out: &mut Vec<u8>, text: &str) {
     write_lines(out, b": ", text);
 }
 
-/// Appends the `retry` line: the delay before clients reconnect, in whole milliseconds. It belongs to the
-/// block of the next event, for the same reason. Browsers apply it as soon as they read it.
+/// Appends the `retry` line: the delay before clients reconnect, in whole milliseconds. The line belongs to
+/// the block of the next event, because some clients deliver a block without data as an event. Browsers apply
+/// the delay as soon as they read the line.
 pub fn write_retry(out: &mut Vec<u8>, delay: Duration) {
     out.extend_from_slice(format!("retry: {}\n", delay.as_millis()).as_bytes());
 }

@@ -170,7 +170,7 @@ fn is_saturated(step: &ChatStep) -> bool {
 }
 
 /// Copies per second at the mean latency where a chat counts as saturated, interpolated between the last step below that latency and
-/// the first step above it. A step that lost copies counts as above.
+/// the first step above it. A step that lost copies counts as above that latency.
 pub(super) fn saturation_hz(steps: &[ChatStep]) -> f64 {
     let mut below = (0.0, 0.0);
     for step in steps {

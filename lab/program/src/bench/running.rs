@@ -215,7 +215,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         (_, document) => document.is_some_and(|shape| shape.bytes >= LARGE_BYTES),
     };
     if overload.is_some() {
-        // Without this permission, old documents wait in the kernel.
+        // Limits the receive buffers, if this process may. In larger buffers, old documents would wait in the kernel.
         let _ = bound_receive_buffers(RECEIVE_BUFFER_BYTES);
     }
     // Clients that subscribe later aren't subscribed by the path.
@@ -248,9 +248,10 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     spec.connect_rate_hz = case.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
     (spec.idle, spec.slices) = match case.course {
         Course::Rested(rest) => (rest, delivery::SLICES),
-        // The load starts when idle connections would otherwise be measured.
+        // No idle time is measured: the load of an overload starts at once.
         Course::Overload(_) => (Duration::ZERO, 0),
-        // The same holds if documents change by themselves, or new members are announced.
+        // No idle time is measured if documents change by themselves or new members are announced, because connections are never
+        // idle.
         _ if matches!(load, LoadSpec::Receive { .. } | LoadSpec::Presence { .. }) => (Duration::ZERO, 0),
         _ => (options.effort.idle(), 0),
     };

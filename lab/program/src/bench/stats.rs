@@ -16,7 +16,7 @@ pub(crate) struct Interval {
     pub high: f64,
 }
 
-/// JSON has no number for a division by zero.
+/// Reads a number, or NaN from `null`: JSON has no number for a division by zero.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }

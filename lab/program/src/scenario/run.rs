@@ -168,8 +168,8 @@ fn now() -> String {
     UtcDateTime::now().truncate_to_second().format(&Rfc3339).unwrap_or_default()
 }
 
-/// Adds the scenario's usual servers if none were named, in this order: a target, Stentor, the others. If the scenario has none,
-/// each case has its own.
+/// Adds the scenario's usual servers if none were named, and sorts the servers: the target, Stentor's own, then the others. If
+/// the scenario has no servers, each case has its own.
 fn with_servers(scenario: &Scenario, mut options: Options) -> Options {
     if options.target.is_some() {
         options.servers.insert(0, TARGET.to_owned());

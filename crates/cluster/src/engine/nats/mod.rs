@@ -95,7 +95,7 @@ impl Shared {
     async fn session(&self) -> Result<Arc<Session>, EngineError> {
         let mut session = self.session.subscribe();
         let session = session.wait_for(Option::is_some).await.ok().and_then(|session| session.clone());
-        // Its sender lives as long as `self`.
+        // The sender of the watched session lives as long as `self`.
         session.ok_or_else(EngineError::connection_lost)
     }
 

@@ -52,7 +52,7 @@ impl Replies {
 enum Expected {
     /// This number of replies.
     Replies(usize),
-    /// A reply for each of this number of channels, or one error for all.
+    /// A reply for each channel, of which there are this many, or one error for all channels.
     Subscriptions(usize),
     /// The first reply that isn't an error.
     Success,

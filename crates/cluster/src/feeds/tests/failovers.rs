@@ -86,8 +86,7 @@ fn a_holder_that_was_cut_off_stores_under_a_greater_term() {
     cluster.check_newest(3);
 }
 
-/// A node receives the answer to its acquisition only when it is connected again. Meanwhile, the other server was the
-/// primary, as above.
+/// A node receives the answer to its acquisition only when it is connected again. Meanwhile, the other server was the primary.
 #[test]
 fn a_lease_that_was_granted_before_a_failover_is_acquired_again() {
     let mut cluster = Cluster::new(3, 1);

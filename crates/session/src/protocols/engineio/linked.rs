@@ -203,7 +203,7 @@ fn begin(
         open.write(query.version, out);
     });
     let Some(accepted) = accepted else {
-        // The poll has the headers of all responses.
+        // `new_poll` includes the headers that all responses have.
         let poll = new_poll(cx, client, query);
         payload::write_answer(cx.out, cx.options.date, &poll, &packets, &first.collect::<Vec<_>>());
         return cx.answered();
