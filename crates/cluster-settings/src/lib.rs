@@ -165,7 +165,7 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The query has a password as well; or it isn't one, but a part of a password that should be escaped.
+        // The query may contain a password, or be a part of a password whose `?` should have been escaped.
         let (url, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
         let scheme_end = url.find("://").map_or(0, |at| at + 3);
         if !query.is_empty() && !query.starts_with("sentinel_") {

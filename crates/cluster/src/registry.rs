@@ -133,7 +133,7 @@ impl Registry {
         Request::Heartbeat { node: self.node, record, ttl: NODE_TTL }
     }
 
-    /// Makes the next report due soon, because an unknown node is looked for.
+    /// Makes the next report due soon, because this node looks for a node that it doesn't know.
     pub(crate) fn hasten(&mut self, now: Instant) {
         let soon = self.reported_at.map_or(now, |at| now.max(at + HASTY_INTERVAL));
         self.due = self.due.min(soon);
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(registry.poll_timeout(), next);
         assert_eq!(registry.handle_timeout(next - Duration::from_millis(1), NOW, &record("a")), None);
         assert!(registry.handle_timeout(next, NOW, &record("a")).is_some());
-        // A node is looked for. The report is due soon, but not earlier than that.
+        // A hastened report is due `HASTY_INTERVAL` after the last report at the earliest.
         registry.hasten(next + Duration::from_millis(100));
         registry.hasten(next + Duration::from_millis(200));
         assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL);

@@ -77,7 +77,8 @@ pub(crate) fn start(workers: &Arc<Workers>, thread: OwnThread, inbox: Arc<dyn Li
     let workers = workers.clone();
     let service = thread.spawn(async move { workers.service(inbox).await });
     tokio::spawn(async move {
-        // Without it, the sessions of workers would hang without an error: a supervisor restarts the process.
+        // Without the service, the sessions of workers would hang without an error. So the process ends, and a supervisor
+        // restarts it.
         if let Err(error) = service.await
             && error.is_panic()
         {

@@ -114,7 +114,7 @@ impl Bridges {
     /// Returns the observer that the data plane notifies. It forwards each notification to `control`. `space` (a full
     /// inbox has space again) also wakes the bridges.
     pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
-        // A second one would be a bug of the node's start.
+        // A second call would be a bug of the node's start.
         assert!(self.control.set(control).is_ok());
         self.clone()
     }

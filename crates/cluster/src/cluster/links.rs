@@ -49,7 +49,7 @@ impl Cluster {
 
 impl LinkCarrier for Cluster {
     fn join(&self, apps: &[Arc<str>], sink: Arc<dyn LinkNodeSink>) {
-        // A second one would be a bug of the node's start.
+        // A second call would be a bug of the node's start.
         assert!(
             self.observers.link.set(sink).is_ok() && self.observers.applications.set(apps.into()).is_ok()
         );

@@ -345,7 +345,7 @@ impl Holding {
             return self.store(log.state_entry(self.lease.term, None, log.state.clone(), log.sequence), None);
         }
         self.is_logged = true;
-        // Before its first document, a feed has no state that followers don't assume.
+        // Followers assume that a feed without a document is live, so only another state is published.
         match log.state.0 {
             FeedState::Live => Step::Idle,
             _ => Step::Publish(LogEntry::state(self.lease.term, log.state.clone(), None)),

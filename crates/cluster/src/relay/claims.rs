@@ -119,7 +119,7 @@ impl Claims {
     }
 
     fn request(&self, name: &Arc<str>, ttl: Duration) -> crate::engine::Answer {
-        // Cores' threads call this, and engines start tasks.
+        // Threads of cores, which have no runtime, call this function, and engines start tasks.
         let _entered = self.runtime.enter();
         self.engine.request(Request::Claim { name: name.clone(), owner: self.node, ttl })
     }

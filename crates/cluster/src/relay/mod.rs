@@ -104,7 +104,7 @@ impl Relays {
 
     /// Accepts connections of other nodes from now on, for the cores of `plane`.
     pub fn start(self: &Arc<Self>, listener: TcpListener, plane: Arc<dyn LocalNode>) -> JoinHandle<()> {
-        // A second one would be a bug of the node's start.
+        // A second call would be a bug of the node's start.
         assert!(self.plane.set(plane.clone()).is_ok());
         let this = self.clone();
         self.runtime.spawn(async move {

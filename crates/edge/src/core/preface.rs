@@ -55,7 +55,7 @@ pub(super) fn receive_preface(
         Ok(Some(header)) => {
             let buffer = preface.received.split_off(header.bytes);
             let client = header.source.unwrap_or(peer);
-            // The socket's own peer counts, not the client that it states.
+            // The gateway is the socket's own peer, not the client that the peer states.
             let is_gateway = protocols.ex.options().is_gateway(peer.ip());
             let socket = SocketPeer { is_tls: false, is_gateway };
             conns.drop_connection(&mut protocols.ex, index);

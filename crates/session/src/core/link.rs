@@ -311,7 +311,7 @@ impl Protocols {
     ) -> FoundRooms {
         let mut found = FoundRooms::default();
         let Some(link) = &self.ex.link else { return found };
-        // One more shows that the list is truncated.
+        // One room more than the limit shows that the list is truncated.
         for (name, members) in link.members.rooms(app, namespace, query).take(query.limit + 1) {
             *steps = steps.saturating_sub(ENTRY_STEPS);
             found.add(name, members, query.limit);

@@ -213,7 +213,7 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
         }
         Assembled::Foreign => return shared.events.send(foreign(channel)),
         Assembled::Nothing => return,
-        // Interest began between the parts of a published message. The node misses the message, as any earlier one.
+        // Interest began between the parts of a published message. The node misses this message, like the messages before it.
         Assembled::Incomplete if position.is_none() => return,
         Assembled::Incomplete => "a part of a message is missing",
         Assembled::Overflow => "too many large messages arrive at a time; they were dropped",

@@ -322,7 +322,7 @@ impl Engine for Nats {
         };
         let deadline = Instant::now() + self.request_timeout;
         let work = self.work(request);
-        // The request is made before the answer is awaited, perhaps never.
+        // The request is made now, even if the caller never awaits the answer.
         let task = self.runtime.spawn(async move {
             let _permit = permit;
             in_time(deadline, work).await
