@@ -20,7 +20,7 @@ use stentor_driver::{
     Capacity, Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker, listening_socket,
 };
 use stentor_hub::{CORES_MAX, CoreId, Room};
-use stentor_session::app::{Application, Chat, Echo, Limited, RoomsApp};
+use stentor_session::app::{Application, Chat, Echo, RoomsApp};
 use stentor_session::executor::Apps;
 use stentor_session::identity::PREFIXES_MAX;
 use stentor_session::options::{App, Options as SessionOptions};
@@ -271,19 +271,14 @@ fn built_in(app: App, options: &SessionOptions) -> Box<dyn Application> {
 /// of SockJS prefixes that name another, and the applications of custom protocols.
 fn apps(options: &SessionOptions, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> Apps + Send + Sync> {
     let options = options.clone();
-    let is_limited = options.session_limits.is_on();
-    let limited = move |app: Box<dyn Application>| -> Box<dyn Application> {
-        if is_limited { Box::new(Limited(app)) } else { app }
-    };
     Arc::new(move |core| Apps {
-        node: limited(given.as_ref().map_or_else(|| built_in(options.app, &options), |make| make(core))),
+        node: given.as_ref().map_or_else(|| built_in(options.app, &options), |make| make(core)),
         services: (0..PREFIXES_MAX)
             .map(|place| {
                 let other = options.prefix(place)?.1;
                 other.filter(|app| given.is_some() || *app != options.app).map(|app| built_in(app, &options))
             })
             .chain(options.protocols.iter().map(|protocol| Some((protocol.app)(core))))
-            .map(|app| app.map(limited))
             .collect(),
     })
 }

@@ -44,7 +44,7 @@ pub(crate) use effect::Effects;
 pub use effect::{Alarm, Effect, PollAnswer, ToClient, ToConnection, ToSession};
 pub use identities::{ClientIdentity, Due, Identities};
 pub(crate) use identities::{is_same_principal, renews};
-pub use limited::Limited;
+pub(crate) use limited::{handle_event, handle_message};
 pub(crate) use outlet::Outlet;
 pub(crate) use presence::{PresenceReply, error_reply, members_reply, write_notice};
 pub(crate) use questions::{Answer, Feeds, QuestionLimits, Questions, Tickets};

@@ -1,7 +1,7 @@
 //! Calls the application for plain sessions, and passes their messages to it.
 
 use super::client::Flow;
-use crate::app::{HandlerScope, Message};
+use crate::app::{HandlerScope, Message, handle_message};
 use crate::encode::Encoding;
 use crate::executor::Executor;
 use crate::identity::Service;
@@ -36,7 +36,7 @@ pub(crate) fn deliver(
 ) -> Flow {
     let Some(session) = scope.session else { return Flow::Stop };
     let asked = ex.effects.mark();
-    ex.call_app(scope, out, |app, ctx| app.message(ctx, session, message));
+    ex.call_app(scope, out, |app, ctx| handle_message(app, ctx, session, message));
     after_handler(ex, asked, session)
 }
 

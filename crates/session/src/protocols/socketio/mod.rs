@@ -18,7 +18,7 @@ pub(crate) use handshake::{Handshake, describe};
 
 use super::client::{ClientState, Flow};
 use super::message::after_handler;
-use crate::app::{Ack, Arguments, Envelope, Event, HandlerScope, Waiter};
+use crate::app::{Ack, Arguments, Envelope, Event, HandlerScope, Waiter, handle_event};
 use crate::encode::{Encoding, EngineFraming};
 use crate::executor::{Executor, Feeds};
 use crate::identity::{ClientId, End, Sid};
@@ -241,7 +241,7 @@ impl SocketIo {
                     arguments: Arguments { json: event.arguments.raw(), attachments: &attachments },
                     ack: event.id.map(Ack),
                 };
-                ex.call_app(scope, out, |app, ctx| app.event(ctx, session, &event));
+                ex.call_app(scope, out, |app, ctx| handle_event(app, ctx, session, &event));
             }
             Body::Ack(ack) => {
                 // Ignores an acknowledgement without a receiver: it is late, invented, or belongs to another session.
