@@ -11,11 +11,14 @@
 //! records only until the next flush.
 
 use crate::app::{Decided, Message, Sent};
-use crate::executor::{Effect, Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToClient};
+use crate::executor::{
+    Effect, Executor, PollAnswer, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToClient, ToConnection,
+};
 use crate::identity::{ClientId, End, Service, Sid};
 use crate::ledger::{Held, Holding};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, Disconnect, Frame, SessionId, TimerId};
+use std::time::Duration;
 
 /// Maximum size of publications in one response to a poll, in bytes, unless a single publication is larger.
 pub(crate) const POLL_BYTES_MAX: usize = 1 << 20;
@@ -241,20 +244,20 @@ pub trait Client {
     /// Sets the close code and the reason, if the client's protocol has them.
     fn set_closed(&mut self, _code: u16, _reason: &str) {}
 
-    /// Handles a message on a WebSocket that carries or will carry the client. Answers are appended to `out`.
-    fn handle_frame(
-        &mut self,
-        ex: &mut Executor,
-        conn: ConnId,
-        message: Message<'_>,
-        out: &mut Vec<u8>,
-    ) -> Flow;
+    /// Handles a message on a WebSocket that carries or will carry the client. Answers are appended to `out`. By default, closes the
+    /// connection, because a WebSocket can't carry the client.
+    fn handle_frame(&mut self, ex: &mut Executor, conn: ConnId, _: Message<'_>, _out: &mut Vec<u8>) -> Flow {
+        ex.close_socket(conn);
+        Flow::Stop
+    }
 
     /// Continues with the client's packet on a connection that waited for these decisions.
     fn handle_decided(&mut self, _ex: &mut Executor, _conn: ConnId, _decided: Vec<Decided>) {}
 
     /// The time of the next timeout.
-    fn poll_timeout(&self) -> Millis;
+    fn poll_timeout(&self) -> Millis {
+        self.state().due_at
+    }
 
     /// Returns `true` if the timer must be set again, because a timeout is due before the timer fires.
     fn is_due_earlier(&self) -> bool {
@@ -288,11 +291,19 @@ pub trait Client {
     fn send(&mut self, ex: &mut Executor, session: SessionId, what: &Sent);
 
     /// Keeps encoded messages until they can be sent.
-    fn keep(&mut self, ex: &mut Executor, encoded: &[u8]);
+    fn keep(&mut self, ex: &mut Executor, encoded: &[u8]) {
+        self.state_mut().queue.extend_from_slice(encoded);
+        self.charge(ex);
+    }
 
     /// Ends the client if its queue is too large after a flush. `is_in_flight` is `true` while a send is in flight on its
     /// connection.
-    fn check_queue(&mut self, ex: &mut Executor, is_in_flight: bool);
+    fn check_queue(&mut self, ex: &mut Executor, _is_in_flight: bool) {
+        let state = self.state();
+        if !state.ended && state.queue.len() > ex.options().limits.send_buffer_bytes_max {
+            self.end(ex, End::Because(Disconnect::SlowConsumer));
+        }
+    }
 
     /// Called when the kernel has accepted all sent bytes. Returns `true` if more bytes wait.
     fn handle_sent(&mut self, ex: &mut Executor) -> bool {
@@ -370,5 +381,33 @@ pub trait Client {
     fn remove(&mut self, ex: &mut Executor) {
         self.state_mut().removed = true;
         ex.push(Effect::Client(self.state().id, ToClient::Remove));
+    }
+}
+
+/// Handles the timeout of a client over HTTP with one session: a heartbeat is due, or the time is over within which the next request must
+/// arrive, or that for which the client's end is remembered.
+pub(super) fn handle_http_timeout(
+    client: &mut impl Client,
+    ex: &mut Executor,
+    status: TransportStatus,
+    heartbeat: Duration,
+) {
+    let (now, state) = (ex.millis(), client.state_mut());
+    if now.is_before(state.due_at) {
+        return;
+    }
+    match state.transport {
+        _ if state.ended => client.remove(ex),
+        ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) => {
+            state.due_at = now.after(heartbeat);
+            // While bytes are in flight, no heartbeat is needed.
+            if !status.in_flight {
+                ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Heartbeat)));
+            }
+        }
+        ActiveTransport::None | ActiveTransport::WebSocket(_) => {
+            client.end(ex, End::Gone);
+            client.remove(ex);
+        }
     }
 }

@@ -7,7 +7,6 @@ use crate::encode::{Encoding, Own};
 use crate::executor::{Effect, Executor, PollAnswer, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToConnection};
 use crate::identity::{End, Service, Sid};
 use crate::message::Envelope;
-use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, Frame, SessionId};
 use crate::protocols::client::{self, ActiveTransport, Client as _, ClientState, Flow, TransportStatus};
 use crate::protocols::message::{self, scope_of};
@@ -147,34 +146,9 @@ impl client::Client for Client {
         self.closed = Some(Box::new((code, reason.into())));
     }
 
-    /// Closes the connection, because a WebSocket can't carry an NDJSON client.
-    fn handle_frame(&mut self, ex: &mut Executor, conn: ConnId, _: Message<'_>, _: &mut Vec<u8>) -> Flow {
-        ex.close_socket(conn);
-        Flow::Stop
-    }
-
-    fn poll_timeout(&self) -> Millis {
-        self.state.due_at
-    }
-
     fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus) {
-        let now = ex.millis();
-        if now.is_before(self.state.due_at) {
-            return;
-        }
-        match self.state.transport {
-            _ if self.state.ended => self.remove(ex),
-            ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) => {
-                self.state.due_at = now.after(ex.options().heartbeat.interval);
-                if !status.in_flight {
-                    ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Heartbeat)));
-                }
-            }
-            ActiveTransport::None | ActiveTransport::WebSocket(_) => {
-                self.end(ex, End::Gone);
-                self.remove(ex);
-            }
-        }
+        let heartbeat = ex.options().heartbeat.interval;
+        client::handle_http_timeout(self, ex, status, heartbeat);
     }
 
     /// The client outlives its stream. Lines in flight count as sent: the request for the next stream says how many have
@@ -199,17 +173,6 @@ impl client::Client for Client {
         what.write(ENCODING, "/", &mut self.state.queue);
         self.charge(ex);
         ex.flush_client(self.state.id);
-    }
-
-    fn keep(&mut self, ex: &mut Executor, encoded: &[u8]) {
-        self.state.queue.extend_from_slice(encoded);
-        self.charge(ex);
-    }
-
-    fn check_queue(&mut self, ex: &mut Executor, _is_in_flight: bool) {
-        if !self.state.ended && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
-            self.end(ex, End::Because(Disconnect::SlowConsumer));
-        }
     }
 
     fn take_frames(&mut self, ex: &mut Executor, frames: &mut Vec<Frame>) {

@@ -2,14 +2,13 @@
 
 use super::encode::wire;
 use super::messages;
-use crate::app::{Envelope, HandlerScope, Message, Sent};
+use crate::app::{Envelope, HandlerScope, Sent};
 use crate::encode::Encoding;
 use crate::executor::{Effect, Executor, PollAnswer, ToConnection};
 use crate::identity::{End, Service, Sid};
-use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::ports::SessionClaim;
-use crate::protocols::client::{self, ActiveTransport, Client as _, ClientState, Flow, TransportStatus};
+use crate::protocols::client::{self, ActiveTransport, Client as _, ClientState, TransportStatus};
 use crate::protocols::message::scope_of;
 use std::sync::Arc;
 use stentor_wire::http1::Request;
@@ -117,35 +116,9 @@ impl client::Client for Client {
         self.closed = Some(Box::new((code, reason.into())));
     }
 
-    /// Closes the connection, because a WebSocket can't carry a client of SockJS over HTTP.
-    fn handle_frame(&mut self, ex: &mut Executor, conn: ConnId, _: Message<'_>, _: &mut Vec<u8>) -> Flow {
-        ex.close_socket(conn);
-        Flow::Stop
-    }
-
-    fn poll_timeout(&self) -> Millis {
-        self.state.due_at
-    }
-
     fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus) {
-        let now = ex.millis();
-        if now.is_before(self.state.due_at) {
-            return;
-        }
-        match self.state.transport {
-            _ if self.state.ended => self.remove(ex),
-            ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) => {
-                self.state.due_at = now.after(service_options(ex, self.service, |options| options.heartbeat));
-                // While bytes are in flight, no heartbeat is needed.
-                if !status.in_flight {
-                    ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Heartbeat)));
-                }
-            }
-            ActiveTransport::None | ActiveTransport::WebSocket(_) => {
-                self.end(ex, End::Gone);
-                self.remove(ex);
-            }
-        }
+        let heartbeat = service_options(ex, self.service, |options| options.heartbeat);
+        client::handle_http_timeout(self, ex, status, heartbeat);
     }
 
     /// Starts the time within which the client's next request must arrive.
@@ -162,18 +135,6 @@ impl client::Client for Client {
         what.write(self.encoding(Wrapping::Xhr), "/", &mut self.state.queue);
         self.charge(ex);
         ex.flush_client(self.state.id);
-    }
-
-    /// Queues encoded messages. The next receiver gets them before the close code.
-    fn keep(&mut self, ex: &mut Executor, encoded: &[u8]) {
-        self.state.queue.extend_from_slice(encoded);
-        self.charge(ex);
-    }
-
-    fn check_queue(&mut self, ex: &mut Executor, _is_in_flight: bool) {
-        if !self.state.ended && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
-            self.end(ex, End::Because(Disconnect::SlowConsumer));
-        }
     }
 
     /// Ends the client. Each later receiver gets the close code as well.
