@@ -6,7 +6,7 @@
 
 use super::{Connections, Incoming, Mail, Protocols, Upkeep, eviction, handover, input};
 use crate::ledger::Pressure;
-use crate::ports::network_of;
+use crate::ports::{Lifecycle as _, network_of};
 use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};

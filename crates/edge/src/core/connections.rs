@@ -11,6 +11,7 @@ use super::table::{Conn, Held, Machine, Table};
 use super::timer::Timer;
 use crate::ledger::Report;
 use crate::listeners::Listeners;
+use crate::ports::Lifecycle as _;
 use crate::tls::TlsLayer;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
-//! The state of a drain on all cores.
+//! The lifecycle of a node: the state of a drain on all cores.
 
 use super::command::ControlCommand;
 use super::{Inbox, Shared, locked};
-use crate::ports::Drain;
-use crate::ports::{Done, Readiness};
+use crate::ports::{Done, Drain, Lifecycle, Readiness};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,11 +18,6 @@ pub(super) struct NodeDrain {
 }
 
 impl NodeDrain {
-    fn begin(&self, drain: Drain) {
-        *locked(&self.newest) = drain;
-        self.count.fetch_add(1, Ordering::Release);
-    }
-
     /// Records that a core has no work left (`true`) or has work again. Returns the number of cores without work.
     fn set_idle(&self, is_idle: bool) -> usize {
         if is_idle {
@@ -41,29 +35,6 @@ impl Shared {
         self.drain.count.load(Ordering::Acquire)
     }
 
-    /// The readiness of the node for new clients.
-    pub(crate) fn readiness(&self) -> Readiness {
-        let broker = self.initial.options.broker.as_ref();
-        Readiness {
-            is_draining: self.drains() > 0,
-            engine_away: broker.and_then(|broker| broker.engine_away()),
-        }
-    }
-
-    /// Makes all cores drain.
-    pub(super) fn begin_drain(&self, drain: Drain) {
-        self.drain.begin(drain);
-        self.inboxes().for_each(Inbox::wake);
-    }
-
-    /// Makes all cores stop or resume accepting connections, and answers `done` when all cores have done so.
-    pub(super) fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
-        let barrier = self.barrier(move |_| done.answer(Ok(())));
-        for inbox in self.inboxes() {
-            inbox.put_always(ControlCommand::PauseAccepting(is_paused, barrier.clone()));
-        }
-    }
-
     /// The times of the newest drain.
     pub fn last_drain(&self) -> Drain {
         *locked(&self.drain.newest)
@@ -79,5 +50,32 @@ impl Shared {
     /// Returns `true` if all cores have drained and have no work left.
     pub fn is_idle(&self) -> bool {
         self.drain.idle.load(Ordering::Acquire) == self.cores
+    }
+}
+
+impl Lifecycle for Shared {
+    fn readiness(&self) -> Readiness {
+        let broker = self.initial.options.broker.as_ref();
+        Readiness {
+            is_draining: self.drains() > 0,
+            engine_away: broker.and_then(|broker| broker.engine_away()),
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.each.iter().map(|core| core.load.load(Ordering::Relaxed)).sum()
+    }
+
+    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        let barrier = self.barrier(move |_| done.answer(Ok(())));
+        for inbox in self.inboxes() {
+            inbox.put_always(ControlCommand::PauseAccepting(is_paused, barrier.clone()));
+        }
+    }
+
+    fn drain(&self, drain: Drain) {
+        *locked(&self.drain.newest) = drain;
+        self.drain.count.fetch_add(1, Ordering::Release);
+        self.inboxes().for_each(Inbox::wake);
     }
 }

@@ -325,11 +325,6 @@ impl Shared {
         self.each.iter().map(|core| &core.inbox)
     }
 
-    /// Number of connections of all cores.
-    pub fn connections(&self) -> usize {
-        self.each.iter().map(|core| core.load.load(Ordering::Relaxed)).sum()
-    }
-
     /// The least loaded core, if the connections of `core` exceed its connections by more than `IMBALANCE_MIN` and by more than an
     /// eighth.
     pub fn much_less_loaded_than(&self, core: CoreId) -> Option<CoreId> {

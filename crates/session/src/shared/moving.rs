@@ -2,7 +2,7 @@
 
 use super::{ControlCommand, Shared, SharedCore, SocketCommand, locked};
 use crate::identity::Sid;
-use crate::ports::{Busy, Done, MovingSocket, PublicId, SocketName, SocketRequest, Ticket};
+use crate::ports::{Busy, PublicId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_hub::{CoreId, SessionId};
@@ -57,30 +57,5 @@ impl Shared {
     pub(super) fn put_socket(&self, core: CoreId, command: SocketCommand) -> Result<(), Busy> {
         let Some(SharedCore { inbox, .. }) = self.each.get(core) else { return Ok(()) };
         inbox.put(ControlCommand::Socket(Box::new(command))).map_err(|_| Busy)
-    }
-
-    pub(super) fn request(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
-        let Some(core) = self.core_of_socket(name.pid.0) else { return done.answer(Ok(None)) };
-        let command = SocketCommand::Request(name, request, done);
-        // If the inbox is full, the command is dropped, which answers it.
-        let _ = match request {
-            SocketRequest::Look | SocketRequest::Describe => self.put_socket(core, command),
-            // Messages that still wait for the broker would reach the other node after the socket, and be sent to the
-            // client again.
-            SocketRequest::Take if self.is_broker_behind() => Err(Busy),
-            // After the barrier, the socket's core knows all messages that this node has received before.
-            SocketRequest::Take => self.after_barrier(move |shared| {
-                let _ = shared.put_socket(core, command);
-            }),
-        };
-    }
-
-    pub(super) fn deliver(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
-        let Ticket { core, number } = ticket;
-        let command = SocketCommand::Deliver(number, socket);
-        // After the barrier, the log of the socket's core has all messages that this node received before the socket.
-        self.after_barrier(move |shared| {
-            let _ = shared.put_socket(core, command);
-        })
     }
 }

@@ -6,10 +6,10 @@ use crate::metrics::{collect, histograms};
 use crate::options::Options;
 use crate::ports::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, CommandError, Commands, Concerned, Denial,
-    Done, Drain, FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkApp, MemberList,
-    MembersQuery, Metric, MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish,
-    PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery,
-    SocketName, SocketRequest, Target, Ticket, expiries,
+    Done, FeedUpdate, Feeds, Handover, Histogram, KeyInterest, LinkApp, MemberList, MembersQuery, Metric,
+    MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Recheck,
+    RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName, SocketRequest, Target, Ticket,
+    expiries,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -128,11 +128,18 @@ impl NodeInbox for Shared {
     }
 
     fn update_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
-        self.put_presence(room, node, message)
+        if !self.has_presence() {
+            return Ok(());
+        }
+        let core = core_of(self.seed, self.cores, &Topic::Presence(room.clone()));
+        self.inbox(core).put(ControlCommand::Presence(room.clone(), node, message)).map_err(|_| Busy)
     }
 
     fn lose_node(&self, node: u64) -> Result<(), Busy> {
-        self.put_lost_node(node)
+        if !self.has_presence() {
+            return Ok(());
+        }
+        self.put_together((0..self.cores).map(|core| (core, ControlCommand::LostNode(node))).collect())
     }
 
     fn may_have(&self, id: PublicId) -> bool {
@@ -141,7 +148,19 @@ impl NodeInbox for Shared {
     }
 
     fn request_socket(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
-        self.request(name, request, done);
+        let Some(core) = self.core_of_socket(name.pid.0) else { return done.answer(Ok(None)) };
+        let command = SocketCommand::Request(name, request, done);
+        // If the inbox is full, the command is dropped, which answers it.
+        let _ = match request {
+            SocketRequest::Look | SocketRequest::Describe => self.put_socket(core, command),
+            // Messages that still wait for the broker would reach the other node after the socket, and be sent to the
+            // client again.
+            SocketRequest::Take if self.is_broker_behind() => Err(Busy),
+            // After the barrier, the socket's core knows all messages that this node has received before.
+            SocketRequest::Take => self.after_barrier(move |shared| {
+                let _ = shared.put_socket(core, command);
+            }),
+        };
     }
 
     fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
@@ -150,7 +169,12 @@ impl NodeInbox for Shared {
     }
 
     fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
-        self.deliver(ticket, socket)
+        let Ticket { core, number } = ticket;
+        let command = SocketCommand::Deliver(number, socket);
+        // After the barrier, the log of the socket's core has all messages that this node received before the socket.
+        self.after_barrier(move |shared| {
+            let _ = shared.put_socket(core, command);
+        })
     }
 
     fn adopt(&self, connection: ClientConnection, handover: Handover) {
@@ -159,24 +183,6 @@ impl NodeInbox for Shared {
             // If the inbox is full, the connection is closed, and the client reconnects.
             let _ = self.inbox(core).put(ControlCommand::Adopt(Box::new(connection), handover));
         }
-    }
-}
-
-impl Lifecycle for Shared {
-    fn readiness(&self) -> Readiness {
-        Self::readiness(self)
-    }
-
-    fn connections(&self) -> usize {
-        Self::connections(self)
-    }
-
-    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
-        Self::pause_accepting(self, is_paused, done);
-    }
-
-    fn drain(&self, drain: Drain) {
-        self.begin_drain(drain);
     }
 }
 

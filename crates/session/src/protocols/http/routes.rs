@@ -8,7 +8,7 @@ use crate::limits::{LimitReached, Slot};
 use crate::model::{Key, KeyError, Topic};
 use crate::options::Options;
 use crate::origin::{self, Origins};
-use crate::ports::{Denial, EngineOptions, ForwardedClient, Handover, LinkApp};
+use crate::ports::{Denial, EngineOptions, ForwardedClient, Handover, Lifecycle as _, LinkApp};
 use crate::protocols::clients::Clients;
 use crate::protocols::dialect::Plain;
 use crate::protocols::engineio::Endpoint;
