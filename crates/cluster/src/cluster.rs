@@ -151,8 +151,8 @@ impl Cluster {
         };
         let ledger = &options.ledger;
         let cold = ColdKeys::new(options.feed_keys_max, ledger.clone());
-        let feeds =
-            FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl, cold, ledger.clone());
+        let (source, idle_ttl) = (options.feed_source.clone(), options.feed_idle_ttl);
+        let feeds = FeedDriver::new(frames.clone(), source, idle_ttl, cold, ledger.clone());
         let vacant = VacantRooms::new(options.vacant_rooms_max, engine.room_grace(), ledger.clone());
         let rooms =
             RoomDriver::new(node, options.history.clone(), options.decision_timeout, vacant, ledger.clone());

@@ -8,9 +8,9 @@
 //! by address and session, before others have to wait here.
 
 use super::feed::Cold;
-use super::request::{FeedRequest, Ticket};
-use super::{Feeds, RETRY_DELAY};
-use crate::engine::{Lease, TERM_TTL};
+use super::requests::{Purpose, Ticket};
+use super::{Feeds, LEASE_TTL, RETRY_DELAY};
+use crate::engine::{Lease, Request, TERM_TTL};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -124,8 +124,9 @@ impl Feeds {
         }
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.phase.acquire();
-        let request = FeedRequest::Acquire { key: key.clone(), term_seen: feed.log.term_seen };
-        let ticket = self.request(now, request);
+        let term_seen = feed.log.term_seen;
+        let request = Request::AcquireLease { key: key.clone(), term_seen, ttl: LEASE_TTL };
+        let ticket = self.request(now, key, Purpose::Acquire, request);
         if is_cold {
             self.cold.asked.insert(ticket);
             self.cold.charge.add(COLD_KEY_BYTES + key.as_str().len());
@@ -151,8 +152,8 @@ impl Feeds {
     pub(super) fn request_release(&mut self, now: Instant, key: &Key, lease: Lease) {
         let has_log = self.feeds.get(key).is_some_and(|feed| !feed.has_no_log());
         let term_ttl = if has_log { TERM_TTL } else { self.cold.release(now) };
-        let release = FeedRequest::Release { key: key.clone(), lease, term_ttl };
-        self.request(now, release);
+        let release = Request::ReleaseLease { key: key.clone(), lease, term_ttl };
+        self.request(now, key, Purpose::Release(lease.term), release);
     }
 
     /// Adds a feed to the cold keys, or removes it.

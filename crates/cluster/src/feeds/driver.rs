@@ -1,14 +1,13 @@
 //! Joins the machine for feeds with the engine and both planes.
 
-use super::log::Log;
-use super::request::{Answer, Output, Ticket};
-use super::{ColdKeys, FeedStats, Feeds, SourceOf};
+use super::log::{DecodedLog, Log};
+use super::requests::Ticket;
+use super::{ColdKeys, FeedStats, Feeds, Output, SourceOf};
 use crate::NodeId;
 use crate::clock::now;
-use crate::engine::{Channel, Engine, EngineError, Reply, Request};
-use crate::frame::{Frame, FrameError, Frames, LogEntry};
+use crate::engine::{Engine, EngineError, Reply, Request};
+use crate::frame::{Frame, FrameError, Frames};
 use crate::space::Space;
-use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -59,22 +58,22 @@ pub(crate) struct Surroundings<'a> {
 
 /// An answer of the engine.
 enum Answered {
-    Machine(Ticket, Key, Result<Reply, EngineError>),
+    Machine(Ticket, Result<Reply, EngineError>),
     Read(Key, Done<ReadResult>, Result<Reply, EngineError>),
 }
 
 impl FeedDriver {
-    /// Creates the feeds of `node`. `source_of` returns the source of a feed's documents. A feed without subscribers is
+    /// Creates the feeds of the node that writes `frames`. `source_of` returns the source of a feed's documents. A feed without subscribers is
     /// fetched for `idle_ttl`. `ledger` is charged for the feeds.
     pub(crate) fn new(
-        node: NodeId,
+        frames: Frames,
         source_of: SourceOf,
         idle_ttl: Duration,
         cold: ColdKeys,
         ledger: Arc<Ledger>,
     ) -> Self {
         let state = State {
-            feeds: Feeds::new(node, source_of, idle_ttl, cold),
+            feeds: Feeds::new(frames, source_of, idle_ttl, cold),
             charge: Charge::new(ledger, Class::Cluster),
             to_fetch: Vec::new(),
             pushed: 0,
@@ -210,9 +209,8 @@ impl FeedDriver {
             self.settled.notify_one();
             tokio::select! {
                 Some(answered) = requests.join_next() => match answered {
-                    Ok(Answered::Machine(ticket, key, reply)) => {
-                        let answer = with.answer(&key, reply);
-                        self.state().feeds.handle_reply(now(), ticket, answer);
+                    Ok(Answered::Machine(ticket, reply)) => {
+                        self.state().feeds.handle_reply(now(), ticket, reply, &with.has_memory_for);
                     }
                     Ok(Answered::Read(key, done, reply)) => done.answer(Ok(with.read(&key, reply))),
                     Err(_) => {}
@@ -226,18 +224,14 @@ impl FeedDriver {
     async fn carry_out(&self, output: Output, with: &Surroundings<'_>, requests: &mut JoinSet<Answered>) {
         match output {
             Output::Request(ticket, request) => {
-                let key = request.key().clone();
-                let request = request.encode(|key, entry| {
-                    with.frames.encode(&Channel::from(key.clone()), &Frame::Feed(entry))
-                });
                 let answer = with.engine.request(request);
-                requests.spawn(async move { Answered::Machine(ticket, key, answer.await) });
+                requests.spawn(async move { Answered::Machine(ticket, answer.await) });
             }
-            Output::Publish(channel, frame) => {
+            Output::Publish(channel, payload) => {
                 // If the engine's queue is full, followers learn of the frame's content later.
-                let payload = with.frames.encode(&channel, &frame);
                 let _ = with.engine.publish(channel, payload);
             }
+            Output::Refused(error) => (with.refuse)(error),
             Output::Control(wanted) => {
                 self.state().to_fetch.push(wanted);
                 if let Some(control) = with.control.get() {
@@ -260,33 +254,21 @@ impl FeedDriver {
 }
 
 impl Surroundings<'_> {
-    /// Reads the frames of an answer. Without memory for its documents, the answer counts as missing.
-    fn answer(&self, key: &Key, reply: Result<Reply, EngineError>) -> Answer {
-        let answer = Answer::of(reply, |payload| self.decode(key, payload));
-        match &answer {
-            Answer::Log(Some(log)) if !(self.has_memory_for)(log.document_bytes()) => {
-                Answer::Failed(EngineError::Full)
-            }
-            _ => answer,
-        }
-    }
-
-    fn decode(&self, key: &Key, payload: &Bytes) -> Option<(NodeId, LogEntry)> {
-        match self.frames.decode(&Channel::from(key.clone()), payload) {
-            Ok((sender, Frame::Feed(entry))) => Some((sender, entry)),
-            Ok(_) => None,
-            Err(error) => {
-                (self.refuse)(error);
-                None
-            }
-        }
-    }
-
     /// The document that a log leads to.
     fn read(&self, key: &Key, reply: Result<Reply, EngineError>) -> Result<Option<Document>, PushDenied> {
-        match self.answer(key, reply) {
-            Answer::Log(log) => Ok(log.and_then(|log| Log::document_of(*log))),
-            _ => Err(PushDenied::Unavailable { is_unknown: false }),
+        let unavailable = Err(PushDenied::Unavailable { is_unknown: false });
+        let log = match reply {
+            Ok(Reply::Feed(Some(log))) => DecodedLog::decode(self.frames, key, log),
+            Ok(Reply::Feed(None)) => return Ok(None),
+            _ => return unavailable,
+        };
+        match log {
+            Ok(log) if !(self.has_memory_for)(log.document_bytes()) => unavailable,
+            Ok(log) => Ok(Log::document_of(log)),
+            Err(error) => {
+                (self.refuse)(error);
+                Ok(None)
+            }
         }
     }
 }

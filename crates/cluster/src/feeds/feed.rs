@@ -1,14 +1,27 @@
 //! One feed of a node.
 
-use super::log::{Log, Pending, State, live};
+use super::log::{Entries, Log, Pending, State, live};
 use super::phase::{Holding, Next, Phase, Read, Storing, Work};
-use super::request::{Entries, Push, PushAnswer};
 use super::{CONFIRM_DELAY, LOST_WAIT_MAX, REFRESH_INTERVAL, RETRY_DELAY};
 use crate::frame::LogEntry;
 use std::collections::VecDeque;
 use std::time::Instant;
 use stentor_hub::{Epoch, FeedState, Position, Requester};
-use stentor_ports::{FeedSource, PushDenied, REQUESTERS_MAX};
+use stentor_ports::{DocumentChange, FeedSource, PushDenied, REQUESTERS_MAX};
+
+/// `true` if the document has changed, or the reason why the push failed.
+pub(crate) type PushAnswer = Result<bool, PushDenied>;
+
+/// A push that isn't answered.
+pub(super) struct Push {
+    pub(super) id: u64,
+    /// The new document. `None` deletes the document.
+    pub(super) change: Option<DocumentChange>,
+    pub(super) sequence: Option<u64>,
+    pub(super) deadline: Instant,
+    /// `true` if the push may have been stored.
+    pub(super) is_unknown: bool,
+}
 
 /// Place of a feed among the cold keys ([`super::cold`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 //! or stores pushed documents.
 
 use super::feed::{Cold, Local, Refresh};
-use super::request::Output;
-use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY, RETRY_DELAY};
+use super::{ACQUIRE_INTERVAL, Feeds, Output, PUSH_RETRY_DELAY, RETRY_DELAY};
 use std::time::Instant;
 use stentor_hub::Key;
 use stentor_ports::{FeedUpdate, KeyInterest};

@@ -2,14 +2,14 @@
 //! holder and applies the entries of other nodes. It knows neither time nor leases.
 
 use super::CHANGES_MAX;
-use super::request::{DecodedLog, Entries};
 use crate::NodeId;
-use crate::frame::{FrameError, LogEntry};
+use crate::engine::{Channel, FeedLog};
+use crate::frame::{Frame, FrameError, Frames, LogEntry};
 use crate::replaced::Replaced;
 use bytes::Bytes;
 use std::mem;
 use std::sync::Arc;
-use stentor_hub::{Document, Epoch, FeedState, Position};
+use stentor_hub::{Document, Epoch, FeedState, Key, Position};
 use stentor_ports::{DocumentChange, FeedUpdate};
 
 /// A state, and the reason for it.
@@ -45,6 +45,56 @@ pub(super) struct Log {
     growth: Option<(usize, usize)>,
     /// `true` if the engine has lost versions: the next version begins a further epoch.
     pub(super) is_lost: bool,
+}
+
+/// An entry to store, and a base if the log begins anew.
+pub(super) struct Entries {
+    pub(super) position: Position,
+    pub(super) entry: LogEntry,
+    pub(super) base: Option<LogEntry>,
+}
+
+/// The log of a feed in the engine, with its frames decoded.
+pub(super) struct DecodedLog {
+    /// The base, and the entries after it.
+    entries: Vec<(Position, LogEntry)>,
+    /// Term of the holder that stored the newest entry.
+    term: u64,
+    /// The node that stored the newest entry.
+    pub(super) writer: NodeId,
+    /// `true` if newer versions may be lost.
+    may_lack_newest: bool,
+}
+
+impl DecodedLog {
+    /// Size of the log's largest document. Two documents are held at a time.
+    pub(super) fn document_bytes(&self) -> usize {
+        self.entries.iter().map(|(_, entry)| entry.document_bytes()).max().unwrap_or_default()
+    }
+
+    /// Decodes the log of a key.
+    ///
+    /// # Errors
+    /// A frame is broken: the log counts as missing.
+    pub(super) fn decode(frames: &Frames, key: &Key, log: FeedLog) -> Result<Self, FrameError> {
+        let channel = Channel::from(key.clone());
+        let decode = |payload| match frames.decode(&channel, payload)? {
+            (sender, Frame::Feed(entry)) => Ok((sender, entry)),
+            _ => Err(FrameError::Malformed),
+        };
+        let FeedLog { base_position, base, changes, term, may_lack_newest } = log;
+        let (mut writer, base) = decode(&base)?;
+        if base.version.is_none() {
+            return Err(FrameError::Malformed);
+        }
+        let mut entries = vec![(base_position, base)];
+        for (position, entry) in &changes {
+            let (sender, entry) = decode(entry)?;
+            writer = sender;
+            entries.push((*position, entry));
+        }
+        Ok(Self { entries, term, writer, may_lack_newest })
+    }
 }
 
 /// The result of reading the log in the engine.

@@ -33,26 +33,25 @@ mod holders;
 mod leases;
 mod leaving;
 mod log;
-mod memory;
 mod phase;
 mod push;
 mod replies;
-mod request;
 mod requests;
 mod subscribers;
 
 use crate::NodeId;
-use crate::engine::Channel;
-use crate::frame::{Frame, LogEntry};
+use crate::engine::{Channel, Request, Version};
+use crate::frame::{Frame, FrameError, Frames, LogEntry};
 use crate::replaced::Replaced;
+use bytes::Bytes;
 pub(crate) use cold::ColdKeys;
 pub(crate) use driver::{FeedDriver, Surroundings};
-use feed::{Feed, Refresh, Step, Waiting};
+use feed::{Feed, PushAnswer, Refresh, Step, Waiting};
 use holders::Holders;
 use leaving::delay_after_release;
-use phase::{Next, Phase};
-use request::{FeedRequest, Output, Ticket};
-use requests::Requests;
+use log::Entries;
+use phase::{Holding, Next, Phase};
+use requests::{Asked, Purpose, Requests, Ticket};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,6 +87,26 @@ const CHANGES_MAX: usize = 64;
 /// Maximum number of requests without an answer. Others wait.
 const REQUESTS_MAX: usize = 512;
 
+/// Memory of a feed without its document: its state and its places in the tables.
+const FEED_BYTES: usize = size_of::<Feed>() + 256;
+
+/// An output of the machine.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// A request to the engine, to be answered with [`Feeds::handle_reply`].
+    Request(Ticket, Request),
+    /// An encoded frame for other nodes.
+    Publish(Channel, Bytes),
+    /// A key that the control plane must fetch, or must no longer fetch.
+    Control(KeyInterest),
+    /// An update for the node's own subscribers.
+    Plane(Key, FeedUpdate),
+    /// The answer to a push.
+    Pushed(u64, PushAnswer),
+    /// A frame of the log was refused, for this reason.
+    Refused(FrameError),
+}
+
 /// Values for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FeedStats {
@@ -107,7 +126,7 @@ pub type SourceOf = Arc<dyn Fn(&Key) -> FeedSource + Send + Sync>;
 
 /// The feeds of one node.
 pub(crate) struct Feeds {
-    node: NodeId,
+    frames: Frames,
     source_of: SourceOf,
     feeds: ShrinkingMap<Key, Box<Feed>>,
     /// Number of leases that this node holds.
@@ -128,11 +147,12 @@ pub(crate) struct Feeds {
 }
 
 impl Feeds {
-    /// Creates the machine without feeds. Epochs and delays are drawn from the node's id. A feed without subscribers is
-    /// fetched for `idle_ttl`.
-    pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration, cold: ColdKeys) -> Self {
+    /// Creates the machine of the node that writes `frames`, without feeds. Epochs and delays are drawn from the node's id. A feed without
+    /// subscribers is fetched for `idle_ttl`.
+    pub(crate) fn new(frames: Frames, source_of: SourceOf, idle_ttl: Duration, cold: ColdKeys) -> Self {
+        let random = fastrand::Rng::with_seed(frames.node().0);
         Self {
-            node,
+            frames,
             source_of,
             feeds: ShrinkingMap::default(),
             leases: 0,
@@ -143,7 +163,7 @@ impl Feeds {
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
             idle_ttl,
-            random: fastrand::Rng::with_seed(node.0),
+            random,
             is_leaving: false,
             resyncs: 0,
             lost_leases: 0,
@@ -161,6 +181,12 @@ impl Feeds {
         let due = self.due.first().map(|(at, _)| *at);
         let report = self.holders.poll_timeout().filter(|_| self.leases > 0);
         [due, report, self.cold.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Returns the bytes of all feeds, requests and replaced epochs.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let leases = self.leases * size_of::<Holding>();
+        self.feeds.len() * FEED_BYTES + leases + self.requests.held_bytes() + self.replaced.held_bytes()
     }
 
     pub(crate) fn stats(&self) -> FeedStats {
@@ -190,7 +216,7 @@ impl Feeds {
         }
         if !self.feeds.contains_key(&key) {
             self.insert(now, &key, true);
-            self.request(now, FeedRequest::Load(key.clone()));
+            self.request(now, &key, Purpose::Load, Request::LoadFeed { key: key.clone() });
         }
         let Some(feed) = self.feeds.get_mut(&key) else { return };
         let was_wanted = feed.local.want(requesters);
@@ -342,7 +368,7 @@ impl Feeds {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.cold.expire(now);
         if self.leases > 0 && self.holders.take_report(now) {
-            self.outputs.push_back(Output::Publish(Channel::Nodes, Frame::Alive));
+            self.publish(Channel::Nodes, &Frame::Alive);
         }
         while let Some((at, key)) = self.due.first().cloned()
             && at <= now
@@ -382,8 +408,9 @@ impl Feeds {
             Phase::Holding(holding) if now >= holding.renew_at => {
                 // The lease isn't renewed again before the engine answers.
                 holding.renew_at = holding.ends_at;
-                let renew = FeedRequest::Renew { key: key.clone(), lease: holding.lease };
-                self.request(now, renew);
+                let lease = holding.lease;
+                let renew = Request::RenewLease { key: key.clone(), lease, ttl: LEASE_TTL };
+                self.request(now, key, Purpose::Renew(lease.term), renew);
             }
             Phase::Following { acquire_at, .. } => {
                 let acquire_at = *acquire_at;
@@ -433,13 +460,15 @@ impl Feeds {
             match feed.next_step(epoch) {
                 Step::Idle => return self.release_after_push(now, key),
                 Step::Store(entries) => {
-                    self.request(now, FeedRequest::Store { key: key.clone(), lease, entries });
+                    let Entries { position, entry, base } = *entries;
+                    let channel = Channel::from(key.clone());
+                    let encode = |entry| self.frames.encode(&channel, &Frame::Feed(entry));
+                    let version = Version { position, change: encode(entry), base: base.map(encode) };
+                    let store = Request::StoreVersion { key: key.clone(), lease, version };
+                    self.request(now, key, Purpose::Store(lease.term), store);
                     return;
                 }
-                Step::Publish(entry) => {
-                    let channel = Channel::from(key.clone());
-                    self.outputs.push_back(Output::Publish(channel, Frame::Feed(entry)));
-                }
+                Step::Publish(entry) => self.publish(Channel::from(key.clone()), &Frame::Feed(entry)),
                 Step::Show => self.show_state(key),
                 Step::Answer(answer) => {
                     if let Some(push) = feed.pushes.pop_front() {
@@ -460,13 +489,19 @@ impl Feeds {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         if feed.phase.begin_read() {
             feed.begin_confirm();
-            self.request(now, FeedRequest::Load(key.clone()));
+            self.request(now, key, Purpose::Load, Request::LoadFeed { key: key.clone() });
         }
     }
 
-    fn request(&mut self, now: Instant, request: FeedRequest) -> Ticket {
-        let incarnation = self.feeds.get(request.key()).map_or(0, |feed| feed.incarnation);
-        self.requests.push(now, incarnation, request)
+    /// Makes a request about a feed.
+    fn request(&mut self, now: Instant, key: &Key, purpose: Purpose, request: Request) -> Ticket {
+        let incarnation = self.feeds.get(key).map_or(0, |feed| feed.incarnation);
+        self.requests.push(Asked { key: key.clone(), incarnation, purpose, at: now }, request)
+    }
+
+    fn publish(&mut self, channel: Channel, frame: &Frame) {
+        let payload = self.frames.encode(&channel, frame);
+        self.outputs.push_back(Output::Publish(channel, payload));
     }
 
     fn reschedule(&mut self, key: &Key) {

@@ -4,10 +4,9 @@
 //! the lease. So pushes to several nodes have one order, and each push's sequence number is compared with those of all
 //! earlier pushes.
 
-use super::Feeds;
-use super::feed::Feed;
+use super::feed::{Feed, Push};
 use super::phase::Phase;
-use crate::feeds::request::{Output, Push};
+use super::{Feeds, Output};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
 use stentor_ports::{PushDenied, PushedFeed};

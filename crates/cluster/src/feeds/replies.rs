@@ -1,30 +1,36 @@
 //! Answers of the engine.
 
-use super::log::Found;
+use super::log::{DecodedLog, Found};
 use super::phase::{Holding, Phase, Storing};
-use super::request::{Answer, Asked, DecodedLog, Output, Purpose, Ticket};
-use super::{ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, PUSH_RETRY_DELAY, RETRY_DELAY};
-use crate::engine::{Channel, EngineError};
+use super::requests::{Asked, Purpose, Ticket};
+use super::{ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, Output, PUSH_RETRY_DELAY, RETRY_DELAY};
+use crate::engine::{Channel, EngineError, FeedLog, Reply};
 use crate::frame::Frame;
 use std::time::Instant;
 use stentor_hub::{FeedState, Key};
 use stentor_ports::FeedUpdate;
 
 impl Feeds {
-    /// The engine has answered.
-    pub(crate) fn handle_reply(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
+    /// Handles the engine's answer to a request. `has_memory_for` returns `true` if there is memory for this number of bytes. Without memory
+    /// for a log's documents, the log counts as unread.
+    pub(crate) fn handle_reply(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        reply: Result<Reply, EngineError>,
+        has_memory_for: impl FnOnce(usize) -> bool,
+    ) {
         let Some(Asked { key, incarnation, purpose, at }) = self.requests.asked.remove(&ticket) else {
             return;
         };
         self.cold.handle_answer(ticket, &key);
         if let Purpose::Release(term) = purpose {
             // A node that asks for the lease gets it from now on.
-            self.outputs.push_back(Output::Publish(Channel::from(key), Frame::Released(term)));
-            return;
+            return self.publish(Channel::from(key), &Frame::Released(term));
         }
         let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.incarnation == incarnation) else {
             // The feed that needed the lease has been removed.
-            if let (Purpose::Acquire, Answer::Lease(Some(lease))) = (purpose, answer) {
+            if let (Purpose::Acquire, Ok(Reply::Lease(Some(lease)))) = (purpose, reply) {
                 self.request_release(now, &key, lease);
             }
             return;
@@ -41,12 +47,19 @@ impl Feeds {
         if !is_expected {
             return;
         }
-        match (purpose, answer) {
-            (Purpose::Load, Answer::Log(log)) => self.handle_log(now, ticket, &key, log),
+        match (purpose, reply) {
+            (Purpose::Load, Ok(Reply::Feed(log))) => {
+                let log = log.and_then(|log| self.decoded(&key, log));
+                if log.as_ref().is_none_or(|log| has_memory_for(log.document_bytes())) {
+                    self.handle_log(now, ticket, &key, log);
+                } else if let Some(feed) = self.feeds.get_mut(&key) {
+                    feed.phase.handle_read_failure(now + RETRY_DELAY);
+                }
+            }
             (Purpose::Load, _) => feed.phase.handle_read_failure(now + RETRY_DELAY),
-            (Purpose::Acquire, Answer::Lease(Some(lease))) => {
+            (Purpose::Acquire, Ok(Reply::Lease(Some(lease)))) => {
                 feed.log.term_seen = feed.log.term_seen.max(lease.term);
-                feed.log.holder = Some(self.node);
+                feed.log.holder = Some(self.frames.node());
                 feed.phase.hold(lease, at);
                 self.leases += 1;
                 self.holders.begin_reports(now);
@@ -64,15 +77,15 @@ impl Feeds {
                 feed.check_at = now + CHECK_INTERVAL.mul_f64(random);
                 feed.phase.follow(now + interval.mul_f64(random));
             }
-            (Purpose::Renew(_), Answer::Lease(Some(_))) => feed.phase.renew(at),
-            (Purpose::Renew(_), Answer::Lease(None)) => self.lose(now, &key),
+            (Purpose::Renew(_), Ok(Reply::Lease(Some(_)))) => feed.phase.renew(at),
+            (Purpose::Renew(_), Ok(Reply::Lease(None))) => self.lose(now, &key),
             (Purpose::Renew(_), _) => {
                 if let Some(holding) = feed.phase.holding_mut() {
                     holding.renew_at = now + RETRY_DELAY;
                 }
             }
-            (Purpose::Store(_), Answer::Done) => self.handle_stored(now, &key),
-            (Purpose::Store(_), Answer::Failed(EngineError::Fenced)) => {
+            (Purpose::Store(_), Ok(_)) => self.handle_stored(now, &key),
+            (Purpose::Store(_), Err(EngineError::Fenced)) => {
                 feed.phase.holding_mut().and_then(Holding::end_storing);
                 self.lose(now, &key);
             }
@@ -87,7 +100,18 @@ impl Feeds {
         self.reschedule(&key);
     }
 
-    fn handle_log(&mut self, now: Instant, ticket: Ticket, key: &Key, log: Option<Box<DecodedLog>>) {
+    /// Decodes the log of a feed. A log with a broken frame counts as missing.
+    fn decoded(&mut self, key: &Key, log: FeedLog) -> Option<DecodedLog> {
+        match DecodedLog::decode(&self.frames, key, log) {
+            Ok(log) => Some(log),
+            Err(error) => {
+                self.outputs.push_back(Output::Refused(error));
+                None
+            }
+        }
+    }
+
+    fn handle_log(&mut self, now: Instant, ticket: Ticket, key: &Key, log: Option<DecodedLog>) {
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let is_first = matches!(feed.phase, Phase::Loading(_));
@@ -96,8 +120,8 @@ impl Feeds {
         let writer = log.as_ref().map(|log| log.writer);
         let is_informed = feed.phase.holding().is_some_and(|holding| holding.is_informed);
         let is_unseen = feed.local.shown().is_none();
-        let found = log.map(|log| feed.log.replace(*log, &mut self.replaced, is_informed, is_unseen));
-        if let Some(writer) = writer.filter(|writer| *writer != self.node) {
+        let found = log.map(|log| feed.log.replace(log, &mut self.replaced, is_informed, is_unseen));
+        if let Some(writer) = writer.filter(|writer| *writer != self.frames.node()) {
             self.holders.handle_named(now, writer);
             feed.log.holder = Some(writer);
         }

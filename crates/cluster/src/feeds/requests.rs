@@ -1,13 +1,36 @@
 //! The requests to the engine: at most [`REQUESTS_MAX`] have no answer, and further ones wait.
 
 use super::REQUESTS_MAX;
-use super::request::{Asked, FeedRequest, Purpose, Ticket};
+use crate::engine::Request;
 use std::collections::VecDeque;
 use std::time::Instant;
-use stentor_hub::{ShrinkingMap, pop_front};
+use stentor_hub::{Key, ShrinkingMap, pop_front};
 
 /// Memory of a request without an answer.
-const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<FeedRequest>();
+const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<Request>();
+
+/// The purpose of a request, and the term of the lease that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Load,
+    Acquire,
+    Renew(u64),
+    Release(u64),
+    Store(u64),
+}
+
+/// The number of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket(pub(super) u64);
+
+/// A request without an answer.
+pub(super) struct Asked {
+    pub(super) key: Key,
+    /// The incarnation of the feed that made the request.
+    pub(super) incarnation: u64,
+    pub(super) purpose: Purpose,
+    pub(super) at: Instant,
+}
 
 #[derive(Default)]
 pub(super) struct Requests {
@@ -18,7 +41,7 @@ pub(super) struct Requests {
     /// Number of requests before the engine was connected again.
     drawn_before: u64,
     /// Requests that wait until others are answered.
-    pub(super) waiting: VecDeque<(Ticket, FeedRequest)>,
+    pub(super) waiting: VecDeque<(Ticket, Request)>,
     /// Number of requests that were sent.
     pub(super) sent: u64,
 }
@@ -35,17 +58,16 @@ impl Requests {
         self.drawn
     }
 
-    /// Adds a request of a feed in its present incarnation.
-    pub(super) fn push(&mut self, now: Instant, incarnation: u64, request: FeedRequest) -> Ticket {
+    /// Adds a request.
+    pub(super) fn push(&mut self, asked: Asked, request: Request) -> Ticket {
         let ticket = Ticket(self.draw());
-        let (key, purpose) = (request.key().clone(), request.purpose());
-        self.asked.insert(ticket, Asked { key, incarnation, purpose, at: now });
+        self.asked.insert(ticket, asked);
         self.waiting.push_back((ticket, request));
         ticket
     }
 
     /// Returns the next request to send.
-    pub(super) fn poll(&mut self) -> Option<(Ticket, FeedRequest)> {
+    pub(super) fn poll(&mut self) -> Option<(Ticket, Request)> {
         if self.asked.len() - self.waiting.len() >= REQUESTS_MAX {
             return None;
         }

@@ -1,8 +1,7 @@
 //! Updates for the node's own subscribers.
 
-use super::Feeds;
 use super::log::Newest;
-use super::request::Output;
+use super::{Feeds, Output};
 use bytes::Bytes;
 use stentor_hub::{FeedState, Key};
 use stentor_ports::{FeedSource, FeedUpdate};

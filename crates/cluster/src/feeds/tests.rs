@@ -8,7 +8,6 @@ mod leases;
 mod memory;
 mod pushes;
 
-use super::request::{Answer, PushAnswer};
 use super::*;
 use crate::engine::memory::Bus;
 use crate::engine::{EngineError, Event};
@@ -22,6 +21,10 @@ use stentor_hub::{Hub, Patch, SessionId, Topic};
 use stentor_ports::{DocumentChange, Ledger};
 
 const IDLE_TTL: Duration = Duration::from_secs(2);
+
+fn frames(node: u64) -> Frames {
+    Frames::new(NodeId(node), None, 1 << 20)
+}
 
 fn cold_keys(keys_max: usize) -> ColdKeys {
     ColdKeys::new(keys_max, Arc::new(Ledger::new(usize::MAX)))
@@ -78,8 +81,8 @@ impl Node {
         let source = |key: &Key| if *key == pushed() { FeedSource::Pushed } else { FeedSource::Fetched };
         Self {
             id: NodeId(id),
-            feeds: Feeds::new(NodeId(id), Arc::new(source), IDLE_TTL, cold_keys(1_000_000)),
-            frames: Frames::new(NodeId(id), None, 1 << 20),
+            feeds: Feeds::new(frames(id), Arc::new(source), IDLE_TTL, cold_keys(1_000_000)),
+            frames: frames(id),
             view: View::default(),
             pushed: View::default(),
             is_connected: true,
@@ -122,7 +125,7 @@ struct Cluster {
     /// The newest version of the upstream.
     upstream: u64,
     /// Requests on their way, each with the index of its node.
-    requests: VecDeque<(usize, Ticket, FeedRequest)>,
+    requests: VecDeque<(usize, Ticket, Request)>,
     /// `true` if the engine answers.
     is_up: bool,
     /// `true` if an entry may arrive after entries that were stored later.
@@ -190,8 +193,7 @@ impl Cluster {
             let node = &mut self.nodes[index];
             match output {
                 Output::Request(ticket, request) => self.requests.push_back((index, ticket, request)),
-                Output::Publish(channel, frame) => {
-                    let payload = node.frames.encode(&channel, &frame);
+                Output::Publish(channel, payload) => {
                     if self.is_up && node.is_connected {
                         self.bus.publish(&channel, &payload);
                     }
@@ -220,6 +222,7 @@ impl Cluster {
                     }
                 }
                 Output::Pushed(id, answer) => node.answers.push((id, answer)),
+                Output::Refused(error) => panic!("a frame of the log was refused: {error}"),
             }
         }
     }
@@ -255,20 +258,13 @@ impl Cluster {
         self.deliver();
     }
 
-    fn answer_one(&mut self, index: usize, ticket: Ticket, request: FeedRequest) {
-        let (frames, decoding) = (self.nodes[index].frames.clone(), self.nodes[index].frames.clone());
-        let channel = Channel::from(request.key().clone());
-        let request = request.encode(|_, entry| frames.encode(&channel, &Frame::Feed(entry)));
+    fn answer_one(&mut self, index: usize, ticket: Ticket, request: Request) {
         let reply = if self.is_up && self.nodes[index].is_connected {
             self.bus.handle_request(self.now, request)
         } else {
             Err(EngineError::Unavailable("away".into()))
         };
-        let answer = Answer::of(reply, |payload| match decoding.decode(&channel, payload) {
-            Ok((sender, Frame::Feed(entry))) => Some((sender, entry)),
-            _ => None,
-        });
-        self.nodes[index].feeds.handle_reply(self.now, ticket, answer);
+        self.nodes[index].feeds.handle_reply(self.now, ticket, reply, |_| true);
     }
 
     /// Delivers frames. Frames of a node may arrive after later ones of other nodes.
@@ -369,8 +365,8 @@ impl Cluster {
 
     /// The answer to a node's request is lost.
     fn lose_answer(&mut self, index: usize, ticket: Ticket) {
-        let lost = Answer::Failed(EngineError::Unavailable("away".into()));
-        self.nodes[index].feeds.handle_reply(self.now, ticket, lost);
+        let lost = Err(EngineError::Unavailable("away".into()));
+        self.nodes[index].feeds.handle_reply(self.now, ticket, lost, |_| true);
         self.collect(index);
     }
 

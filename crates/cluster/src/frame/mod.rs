@@ -142,6 +142,11 @@ impl Frames {
         Self { node, secret, document_bytes_max }
     }
 
+    /// The node that writes the frames.
+    pub(crate) fn node(&self) -> NodeId {
+        self.node
+    }
+
     /// The seed of the ids of a node's sessions, which all nodes derive from the secret and the node's id. Without a secret,
     /// those who know the node's id can derive it as well.
     pub fn id_seed(&self, node: NodeId) -> [u64; 2] {

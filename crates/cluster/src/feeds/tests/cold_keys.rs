@@ -1,7 +1,7 @@
 //! Feeds without a document whose keys are in the engine because of the clients of one node.
 
 use super::*;
-use crate::engine::{Lease, TERM_TTL};
+use crate::engine::{Lease, Reply, TERM_TTL};
 use std::collections::HashMap;
 
 const KEYS_MAX: usize = 20;
@@ -26,7 +26,7 @@ impl Bench {
         let cold = ColdKeys::new(KEYS_MAX, ledger.clone());
         Self {
             now: Instant::now(),
-            feeds: Feeds::new(NodeId(1), Arc::new(|_| FeedSource::Fetched), IDLE_TTL, cold),
+            feeds: Feeds::new(frames(1), Arc::new(|_| FeedSource::Fetched), IDLE_TTL, cold),
             ledger,
             leases: HashMap::new(),
             terms: Vec::new(),
@@ -50,8 +50,8 @@ impl Bench {
         while let Some(output) = self.feeds.poll_output() {
             match output {
                 Output::Request(ticket, request) => {
-                    let answer = self.answer(&request);
-                    self.feeds.handle_reply(self.now, ticket, answer);
+                    let reply = self.answer(&request);
+                    self.feeds.handle_reply(self.now, ticket, Ok(reply), |_| true);
                 }
                 Output::Control(KeyInterest { key, wanted: true, .. }) => {
                     self.feeds.handle_update(self.now, &key, state(FeedState::NotFound));
@@ -60,7 +60,7 @@ impl Bench {
                 Output::Control(KeyInterest { key, .. }) => {
                     self.fetched.remove(&key);
                 }
-                Output::Publish(..) | Output::Plane(..) | Output::Pushed(..) => {}
+                Output::Publish(..) | Output::Plane(..) | Output::Pushed(..) | Output::Refused(_) => {}
             }
             assert!(self.in_engine() <= 2 * KEYS_MAX, "{}", self.in_engine());
         }
@@ -68,27 +68,28 @@ impl Bench {
         assert!(!self.ledger.has_room(BUDGET - 100 * self.leases.len()) || self.leases.is_empty());
     }
 
-    fn answer(&mut self, request: &FeedRequest) -> Answer {
+    fn answer(&mut self, request: &Request) -> Reply {
         match request {
-            FeedRequest::Load(_) => Answer::Log(None),
-            FeedRequest::Acquire { key, term_seen } => {
+            Request::LoadFeed { .. } => Reply::Feed(None),
+            Request::AcquireLease { key, term_seen, .. } => {
                 let lease = Lease { term: term_seen + 1, token: 1 };
                 assert_eq!(self.leases.insert(key.clone(), lease), None);
-                Answer::Lease(Some(lease))
+                Reply::Lease(Some(lease))
             }
-            FeedRequest::Renew { key, lease } => {
+            Request::RenewLease { key, lease, .. } => {
                 self.renewals += 1;
-                Answer::Lease(self.leases.get(key).copied().filter(|held| held == lease))
+                Reply::Lease(self.leases.get(key).copied().filter(|held| held == lease))
             }
-            FeedRequest::Release { key, term_ttl, .. } => {
+            Request::ReleaseLease { key, term_ttl, .. } => {
                 assert!(self.leases.remove(key).is_some());
                 self.terms.push(self.now + *term_ttl);
-                Answer::Done
+                Reply::Done
             }
-            FeedRequest::Store { .. } => {
-                self.leases.remove(request.key());
-                Answer::Done
+            Request::StoreVersion { key, .. } => {
+                self.leases.remove(key);
+                Reply::Done
             }
+            other => panic!("unexpected: {other:?}"),
         }
     }
 

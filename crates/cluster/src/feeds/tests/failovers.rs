@@ -93,14 +93,14 @@ fn a_lease_that_was_granted_before_a_failover_is_acquired_again() {
     cluster.want(0, true);
     cluster.answer();
     let (index, ticket, request) = cluster.requests.pop_front().expect("a request");
-    assert!(index == 0 && matches!(request, FeedRequest::Acquire { .. }), "{request:?}");
-    let granted = cluster.bus.handle_request(cluster.now, request.encode(|_, _| Bytes::new()));
+    assert!(index == 0 && matches!(request, Request::AcquireLease { .. }), "{request:?}");
+    let granted = cluster.bus.handle_request(cluster.now, request);
     (1..3).for_each(|index| cluster.want(index, true));
     cluster.change_primary_for(&[1, 2]);
     cluster.upstream = 2;
     cluster.run_for(ACQUIRE_INTERVAL);
     cluster.change_primary_for(&[0]);
-    cluster.nodes[0].feeds.handle_reply(cluster.now, ticket, Answer::of(granted, |_| None));
+    cluster.nodes[0].feeds.handle_reply(cluster.now, ticket, granted, |_| true);
     cluster.collect(0);
     cluster.upstream = 3;
     cluster.run_until_idle();
@@ -119,9 +119,6 @@ fn a_version_whose_outcome_is_unknown_after_a_failover_ends_the_epoch() {
     cluster.fetch(0);
     // The engine stores and publishes the version. Its answer is lost.
     let (index, ticket, request) = cluster.requests.pop_front().expect("a request");
-    let frames = cluster.nodes[index].frames.clone();
-    let request =
-        request.encode(|key, entry| frames.encode(&Channel::from(key.clone()), &Frame::Feed(entry)));
     assert!(cluster.bus.handle_request(cluster.now, request).is_ok());
     cluster.deliver();
     assert_eq!(cluster.newest(1), Some(3));
@@ -165,7 +162,7 @@ fn versions_of_a_second_replica_are_not_newer_under_the_same_holder() {
     cluster.upstream = 3;
     cluster.fetch(0);
     while let Some((index, ticket, request)) = cluster.requests.pop_front() {
-        if let FeedRequest::Store { .. } = request {
+        if let Request::StoreVersion { .. } = request {
             cluster.lose_answer(index, ticket);
             break;
         }

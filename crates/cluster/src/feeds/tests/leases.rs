@@ -11,10 +11,7 @@ fn run_until_idle(cluster: &mut Cluster) {
             while let Some(output) = cluster.nodes[index].feeds.poll_output() {
                 match output {
                     Output::Request(ticket, request) => cluster.requests.push_back((index, ticket, request)),
-                    Output::Publish(channel, frame) => {
-                        let payload = cluster.nodes[index].frames.encode(&channel, &frame);
-                        cluster.bus.publish(&channel, &payload);
-                    }
+                    Output::Publish(channel, payload) => cluster.bus.publish(&channel, &payload),
                     Output::Control(KeyInterest { key, wanted: true, .. }) => {
                         let update = FeedUpdate::Changed(document(1).into());
                         cluster.nodes[index].feeds.handle_update(cluster.now, &key, update);

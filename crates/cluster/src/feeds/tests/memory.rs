@@ -1,7 +1,7 @@
 //! The memory of removed feeds.
 
 use super::*;
-use crate::engine::Lease;
+use crate::engine::{Lease, Reply};
 
 const FEEDS: usize = 3_000;
 
@@ -9,22 +9,22 @@ const FEEDS: usize = 3_000;
 fn answer_all(feeds: &mut Feeds, now: Instant) {
     while let Some(output) = feeds.poll_output() {
         let Output::Request(ticket, request) = output else { continue };
-        let answer = match request {
-            FeedRequest::Load(_) => Answer::Log(None),
-            FeedRequest::Acquire { term_seen, .. } => {
-                Answer::Lease(Some(Lease { term: term_seen + 1, token: 7 }))
+        let reply = match request {
+            Request::LoadFeed { .. } => Reply::Feed(None),
+            Request::AcquireLease { term_seen, .. } => {
+                Reply::Lease(Some(Lease { term: term_seen + 1, token: 7 }))
             }
-            FeedRequest::Renew { lease, .. } => Answer::Lease(Some(lease)),
-            FeedRequest::Release { .. } | FeedRequest::Store { .. } => Answer::Done,
+            Request::RenewLease { lease, .. } => Reply::Lease(Some(lease)),
+            _ => Reply::Done,
         };
-        feeds.handle_reply(now, ticket, answer);
+        feeds.handle_reply(now, ticket, Ok(reply), |_| true);
     }
 }
 
 #[test]
 fn feeds_that_are_gone_leave_no_memory_behind() {
     let mut feeds =
-        Feeds::new(NodeId(1), Arc::new(|_: &Key| FeedSource::Fetched), IDLE_TTL, cold_keys(FEEDS));
+        Feeds::new(frames(1), Arc::new(|_: &Key| FeedSource::Fetched), IDLE_TTL, cold_keys(FEEDS));
     let now = Instant::now();
     let keys = (0..FEEDS).map(|n| Key::parse(&format!("cold/{n}")).expect("a key"));
     let keys: Vec<Key> = keys.collect();

@@ -203,7 +203,7 @@ fn a_push_that_the_engine_does_not_answer_is_refused_in_time() {
     // Only the request that stores the version isn't answered.
     cluster.is_up = true;
     cluster.push(0, 2, Some(2), None);
-    while !matches!(cluster.requests.front(), Some((_, _, FeedRequest::Store { .. }))) {
+    while !matches!(cluster.requests.front(), Some((_, _, Request::StoreVersion { .. }))) {
         cluster.answer();
     }
     cluster.is_up = false;
@@ -257,7 +257,7 @@ fn a_document_with_subscribers_is_stored_again_before_it_expires() {
 #[test]
 fn subscribers_of_undeclared_keys_without_a_document_are_notified() {
     let mut cluster = Cluster::new(1, 1);
-    cluster.nodes[0].feeds = Feeds::new(NodeId(1), Arc::new(|_| FeedSource::Unknown), IDLE_TTL, cold_keys(1));
+    cluster.nodes[0].feeds = Feeds::new(frames(1), Arc::new(|_| FeedSource::Unknown), IDLE_TTL, cold_keys(1));
     cluster.want_key(0, &pushed(), true);
     cluster.run_until_idle();
     assert_eq!(cluster.nodes[0].pushed.state, Some(FeedState::NotFound));
