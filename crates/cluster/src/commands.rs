@@ -1,4 +1,4 @@
-//! Commands and feeds of a node in a cluster, as the control plane sees them: commands for sessions reach those of all nodes.
+//! Commands, feeds and lifecycle of a node in a cluster, as the control plane sees them: commands for sessions reach those of all nodes.
 
 use crate::NodeId;
 use crate::calls::forwarder;
@@ -19,7 +19,7 @@ use stentor_ports::{
 /// Maximum number of sessions whose nodes receive a message first. Finding the issuer of an id takes a decryption for each node.
 const ISSUERS_MAX: usize = 4;
 
-/// Commands for a node, and for the sessions of the other nodes; and the node's feeds, in agreement with the other nodes.
+/// Commands for a node, and for the sessions of the other nodes; and the node's feeds and lifecycle, in agreement with the other nodes.
 pub struct ClusterCommands {
     local: Arc<dyn LocalNode>,
     cluster: Arc<Cluster>,
@@ -286,20 +286,7 @@ impl Feeds for ClusterCommands {
     }
 }
 
-/// The lifecycle of a node in a cluster.
-pub struct ClusterLifecycle {
-    local: Arc<dyn LocalNode>,
-    cluster: Arc<Cluster>,
-}
-
-impl ClusterLifecycle {
-    /// The lifecycle of the node `local` of `cluster`.
-    pub fn new(local: Arc<dyn LocalNode>, cluster: Arc<Cluster>) -> Self {
-        Self { local, cluster }
-    }
-}
-
-impl Lifecycle for ClusterLifecycle {
+impl Lifecycle for ClusterCommands {
     fn readiness(&self) -> Readiness {
         self.local.readiness()
     }

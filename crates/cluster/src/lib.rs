@@ -34,7 +34,7 @@ mod surveys;
 mod tasks;
 
 pub use cluster::{Cluster, Options, REVOCATIONS_INTERVAL};
-pub use commands::{ClusterCommands, ClusterLifecycle};
+pub use commands::ClusterCommands;
 pub use engine::NODES_MAX;
 pub use feeds::SourceOf;
 pub use node_id::NodeId;

@@ -11,7 +11,7 @@ use stentor_cluster::bridge::{self, BridgedCommands, Bridges, Connections};
 use stentor_cluster::engine::{
     ConnectError, ConnectOptions, EventReceiver, Limits, connect as connect_engine,
 };
-use stentor_cluster::{Cluster, ClusterCommands, ClusterLifecycle, NodeId, Options, Relays};
+use stentor_cluster::{Cluster, ClusterCommands, NodeId, Options, Relays};
 use stentor_cluster_settings::Identity;
 use stentor_ports::{
     Broker, ControlPlane, DataPlane, Ledger, LinkCarrier, LocalNode, NodeTag, NoticeSink, Relay,
@@ -312,8 +312,8 @@ impl Joining {
             tasks.push(self.thread.spawn(cluster.clone().run(events, local.clone(), stopped.clone())));
             let commands = Arc::new(ClusterCommands::new(local.clone(), cluster.clone()));
             plane.commands = commands.clone();
-            plane.feeds = commands;
-            plane.lifecycle = Arc::new(ClusterLifecycle::new(local.clone(), cluster.clone()));
+            plane.feeds = commands.clone();
+            plane.lifecycle = commands;
             plane.metrics.push(cluster.clone());
             plane.topology = Some(cluster);
         }

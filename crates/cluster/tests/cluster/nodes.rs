@@ -8,8 +8,8 @@ use std::time::Duration;
 use stentor_cluster::engine::memory::Memory;
 use stentor_cluster::engine::{Channel, Engine, Event, Limits, PAYLOAD_BYTES_MAX, Request};
 use stentor_cluster::{
-    Cluster, ClusterCommands, ClusterLifecycle, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options,
-    REVOCATIONS_INTERVAL, SURVEY_TIMEOUT,
+    Cluster, ClusterCommands, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, REVOCATIONS_INTERVAL,
+    SURVEY_TIMEOUT,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, SessionId, Topic};
 use stentor_ports::fake::{self, Call};
@@ -213,7 +213,6 @@ struct Node {
     plane: Arc<Plane>,
     /// Commands for the sessions of all nodes.
     all: ClusterCommands,
-    lifecycle: ClusterLifecycle,
     ledger: Arc<Ledger>,
     stop: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
@@ -246,9 +245,8 @@ impl Node {
         let local = plane.data_plane();
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(cluster.clone().run(events, local.clone(), stopped));
-        let all = ClusterCommands::new(local.clone(), cluster.clone());
-        let lifecycle = ClusterLifecycle::new(local, cluster.clone());
-        Self { cluster, plane, all, lifecycle, ledger, stop, task }
+        let all = ClusterCommands::new(local, cluster.clone());
+        Self { cluster, plane, all, ledger, stop, task }
     }
 
     fn join(&self, room: &str) {
@@ -914,10 +912,10 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
 /// The node passes `pause_accepting` to its data plane, as when the process hands its listening sockets over.
 #[tokio::test(start_paused = true)]
 async fn a_node_pauses_accepting() {
-    let (_memory, [Node { lifecycle, plane, .. }, ..]) = three().await;
+    let (_memory, [Node { all, plane, .. }, ..]) = three().await;
     for is_paused in [true, false] {
         let (done, answer) = oneshot::channel();
-        lifecycle.pause_accepting(is_paused, Done::new(move |paused| _ = done.send(paused)));
+        all.pause_accepting(is_paused, Done::new(move |paused| _ = done.send(paused)));
         assert_eq!(answer.await.unwrap(), Ok(()));
     }
     let commands = plane.commands.lock().unwrap();
@@ -927,7 +925,7 @@ async fn a_node_pauses_accepting() {
 /// When the fetching node drains or ends, another node fetches its feed within 500 ms.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_shuts_down_gives_its_feeds_away_first() {
-    let drain: fn(&Node) = |node| node.lifecycle.drain(Drain::within(Duration::from_mins(1)));
+    let drain: fn(&Node) = |node| node.all.drain(Drain::within(Duration::from_mins(1)));
     let end: fn(&Node) = |node| node.stop.send(true).unwrap();
     for way in [drain, end] {
         let (_memory, [a, b, _c]) = three().await;
