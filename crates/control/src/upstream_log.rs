@@ -1,15 +1,35 @@
-//! The log lines about one upstream: its failures, pauses and delays. Sans-I/O, except that it logs.
+//! The log lines about one upstream. Sans-I/O, except that it logs.
+//!
+//! - Failures: one line when a kind of failure begins, one for each further cause of this kind, and one when it ends. Failed fetches aren't
+//!   logged one by one. A kind of failure that begins and ends repeatedly causes at most [`CHANGES_MAX`] lines within
+//!   [`CHANGES_INTERVAL`]. A later change is logged with the first fetch after the interval.
+//! - Documents that are fetched less often than `poll_interval`, and new keys that wait: one line when this begins, and one when it ends.
+//! - The interval that the upstream's `Cache-Control` sets, and pauses for which the upstream asks.
 
-use crate::failures::{FailureLog, Line};
-use crate::interval_log::{IntervalLog, STEADY};
-use crate::max_age::MaxAge;
 use crate::options::UpstreamOptions;
-use crate::schedule::{FailureClass, LaneStats, Limit};
+use crate::schedule::{FAILURE_CLASSES, FailureClass, LaneStats, Limit};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
 
 /// Minimum length of a logged pause.
 const PAUSE_LOGGED: Duration = Duration::from_secs(5);
+
+/// Maximum number of log lines for one kind of failure of one upstream within [`CHANGES_INTERVAL`].
+const CHANGES_MAX: u32 = 4;
+const CHANGES_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of causes of one kind of failure that are logged before it ends.
+const CAUSES_MAX: usize = 16;
+/// Minimum time between two lines about keys that an upstream doesn't have. Such lines are rare because
+/// clients may request any key.
+const MISSING_INTERVAL: Duration = Duration::from_secs(600);
+/// Time for which a state must last before it is logged. When many keys start at once, the limits delay only
+/// their first fetches, which isn't logged.
+const STEADY: Duration = Duration::from_secs(5);
+/// An interval counts as longer if it exceeds `poll_interval` by more than `poll_interval / SHARE`.
+const SHARE: u32 = 10;
+/// Minimum time between two log lines about an upstream, because an upstream may send `max-age` with only
+/// some documents.
+const MAX_AGE_QUIET: Duration = Duration::from_secs(600);
 
 /// The log state of one upstream.
 #[derive(Default)]
@@ -168,3 +188,153 @@ impl UpstreamLog {
         }
     }
 }
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Line {
+    /// A first key fails with this kind of failure.
+    Fails {
+        class: FailureClass,
+        /// The key and the reason with all details. `None` if the scheduler itself refused a document.
+        last: Option<(Key, String)>,
+    },
+    /// The last key has stopped failing with this kind of failure.
+    Recovered { class: FailureClass },
+}
+
+/// The logged failures of one upstream.
+#[derive(Default)]
+pub(crate) struct FailureLog {
+    classes: [Logged; FAILURE_CLASSES],
+    /// Time of the last log line about a missing key.
+    missing: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Logged {
+    /// The last logged state. `true` if keys fail.
+    failing: bool,
+    /// Start of the interval in which changes are counted.
+    since: Option<Instant>,
+    /// Number of changes in this interval.
+    changes: u32,
+    last: Option<(Key, String)>,
+    /// The cause of the last recorded failure.
+    cause: String,
+    /// The causes that have been logged since this kind of failure began.
+    causes: Vec<String>,
+}
+
+impl FailureLog {
+    /// Records a failed fetch. `cause` identifies the cause within the kind of failure. `text` is the message
+    /// with all details.
+    pub(crate) fn record(&mut self, class: FailureClass, cause: &str, key: &Key, text: &str) {
+        let logged = &mut self.classes[class as usize];
+        logged.last = Some((key.clone(), text.to_owned()));
+        cause.clone_into(&mut logged.cause);
+    }
+
+    /// Records that the upstream doesn't have a key. Returns `true` if this must be logged.
+    pub(crate) fn record_missing(&mut self, now: Instant) -> bool {
+        let is_due = self.missing.is_none_or(|last| now.duration_since(last) >= MISSING_INTERVAL);
+        if is_due {
+            self.missing = Some(now);
+        }
+        is_due
+    }
+
+    /// Returns the log lines that are due. `failing` are the current numbers of failing keys by kind of
+    /// failure.
+    fn review(&mut self, now: Instant, failing: &[usize; FAILURE_CLASSES]) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for (class, (logged, failing)) in
+            FailureClass::ALL.into_iter().zip(self.classes.iter_mut().zip(failing))
+        {
+            let failing = *failing > 0;
+            let has_new_cause = failing
+                && logged.last.is_some()
+                && logged.causes.len() < CAUSES_MAX
+                && !logged.causes.contains(&logged.cause);
+            if failing == logged.failing && !has_new_cause {
+                continue;
+            }
+            if logged.since.is_none_or(|since| now.duration_since(since) >= CHANGES_INTERVAL) {
+                (logged.since, logged.changes) = (Some(now), 0);
+            }
+            if logged.changes == CHANGES_MAX {
+                continue;
+            }
+            logged.changes += 1;
+            if !std::mem::replace(&mut logged.failing, failing) {
+                logged.causes.clear();
+            }
+            logged.causes.push(logged.cause.clone());
+            let last = logged.last.take();
+            lines.push(if failing { Line::Fails { class, last } } else { Line::Recovered { class } });
+        }
+        lines
+    }
+}
+
+/// The log state of an interval that may be longer than configured.
+#[derive(Default)]
+struct IntervalLog {
+    /// The last logged state. `true` if the interval is longer than configured.
+    is_longer: bool,
+    /// Time since which the state has been different from the logged one.
+    since: Option<Instant>,
+}
+
+impl IntervalLog {
+    /// Returns `Some` if a line must be logged: `true` if the interval is longer now, `false` if no longer.
+    pub(crate) fn review(
+        &mut self,
+        now: Instant,
+        poll_interval: Duration,
+        effective: Duration,
+    ) -> Option<bool> {
+        let is_longer = effective > poll_interval + poll_interval / SHARE;
+        if is_longer == self.is_longer {
+            self.since = None;
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_duration_since(since) < STEADY {
+            return None;
+        }
+        *self = Self { is_longer, since: None };
+        Some(is_longer)
+    }
+}
+
+/// The last `max-age` of an upstream.
+#[derive(Default)]
+pub(crate) struct MaxAge {
+    /// The last `max-age`, within its configured minimum and maximum. `None` if the last successful response
+    /// had no `max-age`, so that `poll_interval` applies.
+    pub(crate) interval: Option<Duration>,
+    logged: Option<Instant>,
+}
+
+impl MaxAge {
+    /// Records the interval that a successful response sets. Returns `true` if it must be logged: it differs
+    /// from `poll_interval`, and the last line is at least [`MAX_AGE_QUIET`] ago.
+    pub(crate) fn record(
+        &mut self,
+        now: Instant,
+        poll_interval: Duration,
+        interval: Option<Duration>,
+    ) -> bool {
+        self.interval = interval;
+        let is_quiet =
+            self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= MAX_AGE_QUIET);
+        let is_worth_a_line = is_quiet && interval.is_some_and(|interval| interval != poll_interval);
+        if is_worth_a_line {
+            self.logged = Some(now);
+        }
+        is_worth_a_line
+    }
+}
+
+#[cfg(test)]
+mod tests;
