@@ -34,8 +34,9 @@ pub(crate) struct Feeds {
     bodies: Arc<Bodies>,
     pushed_documents: Arc<PushedDocuments>,
     view: Arc<FeedsView>,
-    fetches: JoinSet<Finished>,
-    /// The key and upstream of each fetch in flight, needed if its task panics.
+    /// The fetches in flight, each with the time that it took.
+    fetches: JoinSet<(Fetched, Duration)>,
+    /// The key and upstream of each fetch in flight.
     in_flight: HashMap<Id, (Key, usize)>,
     /// The next update, if the data plane's mailbox had no space for it.
     undelivered: Option<(Key, FeedUpdate)>,
@@ -59,13 +60,6 @@ pub(crate) enum Request {
     Refetch(Key),
     /// The list of keys. The receiver may have been dropped.
     List(KeysQuery, oneshot::Sender<KeyList>),
-}
-
-struct Finished {
-    key: Key,
-    upstream: usize,
-    fetched: Fetched,
-    took: Duration,
 }
 
 impl Feeds {
@@ -200,32 +194,23 @@ impl Feeds {
         let what = (job.key.clone(), job.upstream);
         let handle = self.fetches.spawn(async move {
             let begun = Instant::now();
-            let fetched = upstream.fetch(&job, &processor, &bodies).await;
-            Finished { key: job.key, upstream: job.upstream, fetched, took: begun.elapsed() }
+            (upstream.fetch(&job, &processor, &bodies).await, begun.elapsed())
         });
         self.in_flight.insert(handle.id(), what);
     }
 
-    fn finish(&mut self, joined: Result<(Id, Finished), JoinError>) {
-        let finished = match joined {
-            Ok((id, finished)) => match self.in_flight.remove(&id) {
-                Some(_) => finished,
-                // A change of the configuration has cancelled the fetch.
-                None => return,
-            },
-            Err(error) => {
-                let Some((key, upstream)) = self.in_flight.remove(&error.id()) else { return };
-                let fetched = Failure::Internal("a fetch panicked").into();
-                Finished { key, upstream, fetched, took: Duration::ZERO }
-            }
-        };
-        let Finished { key, upstream, fetched, took } = finished;
+    fn finish(&mut self, joined: Result<(Id, (Fetched, Duration)), JoinError>) {
+        let (id, (fetched, took)) = joined.unwrap_or_else(|error| {
+            (error.id(), (Failure::Internal("a fetch panicked").into(), Duration::ZERO))
+        });
+        // A change of the configuration has cancelled the fetch if it isn't in flight.
+        let Some((key, upstream)) = self.in_flight.remove(&id) else { return };
         let name = self.upstreams.at(upstream).name.clone();
         let labels = FetchLabels { upstream: name.clone(), outcome: fetched.label };
         self.metrics.fetches.get_or_create(&labels).inc();
         let labels = UpstreamLabels { upstream: name.clone() };
         self.metrics.fetch_seconds.get_or_create(&labels).observe(took.as_secs_f64());
-        let received = u64::try_from(fetched.received_bytes).unwrap_or(u64::MAX);
+        let received = u64::try_from(fetched.traffic.received_bytes).unwrap_or(u64::MAX);
         self.metrics.fetch_received_bytes.get_or_create(&labels).inc_by(received);
         let is_missing = matches!(fetched.outcome, Outcome::NotFound { .. });
         let failure = fetched.failure.map(|failure| {
@@ -241,9 +226,9 @@ impl Feeds {
         if let Some(freshness) = fetched.outcome.freshness() {
             self.record_freshness(upstream, &key, freshness);
         }
-        self.scheduler.record_body(&key, fetched.received_bytes, fetched.body_wait);
+        self.scheduler.record_body(&key, fetched.traffic.received_bytes, fetched.traffic.body_wait);
         let now = Instant::now().into_std();
-        self.scheduler.record_redirects(now, upstream, fetched.redirects);
+        self.scheduler.record_redirects(now, upstream, fetched.traffic.redirects);
         self.scheduler.handle_result(now, &key, fetched.outcome);
         if let Some(cause) = failure.filter(|_| is_missing) {
             let keeps_document = self.scheduler.failing(&key) == Some(FailureClass::NotFound);

@@ -1,4 +1,5 @@
-//! Decompresses bodies: gzip (RFC 1952) and Brotli (RFC 7932), never beyond the limit of a document.
+//! Decodes bodies, never beyond the limit of a document: decompresses gzip (RFC 1952) and Brotli (RFC 7932), and converts texts in
+//! charsets other than UTF-8.
 //!
 //! The decoders are libraries (flate2 on zlib-rs, brotli-decompressor). This module adds the limit: a body of
 //! a few kB may expand to gigabytes, so at most one byte more than the maximum size of a document is
@@ -7,6 +8,7 @@
 
 use super::answer::Coding;
 use super::failure::Failure;
+use encoding_rs::{Encoding, UTF_8};
 use flate2::bufread::GzDecoder;
 use std::io::Read;
 
@@ -56,6 +58,43 @@ fn read(decoder: impl Read, bytes_max: usize, body: &mut Vec<u8>) -> Result<(), 
     let left = u64::try_from(bytes_max - body.len()).unwrap_or(u64::MAX);
     decoder.take(left.saturating_add(1)).read_to_end(body).map_err(Failure::Compressed)?;
     if body.len() > bytes_max { Err(Failure::TooLarge(bytes_max)) } else { Ok(()) }
+}
+
+/// Returns the charset of a media type (RFC 9110, 8.3.2), and the media type with UTF-8 in its place.
+fn charset(content_type: &str) -> Option<(&'static Encoding, String)> {
+    let mut encoding = None;
+    let parts = content_type.split(';').map(|part| match part.split_once('=') {
+        Some((name, label)) if name.trim().eq_ignore_ascii_case("charset") => {
+            encoding = Encoding::for_label(label.trim().trim_matches('"').as_bytes());
+            format!("{name}=utf-8")
+        }
+        _ => part.to_owned(),
+    });
+    let named: Vec<String> = parts.collect();
+    Some((encoding?, named.join(";")))
+}
+
+/// Converts a text to UTF-8 and adapts its media type, if `content_type` has another charset that browsers
+/// know (Encoding Standard). Returns all other texts unchanged, also texts with bytes that are invalid in
+/// their charset.
+///
+/// # Errors
+/// The text has more than `bytes_max` bytes in UTF-8.
+pub(super) fn to_utf8(
+    body: Vec<u8>,
+    content_type: Option<String>,
+    bytes_max: usize,
+) -> Result<(Vec<u8>, Option<String>), Failure> {
+    let found = content_type.as_deref().and_then(charset).filter(|(encoding, _)| *encoding != UTF_8);
+    let Some((encoding, named)) = found else { return Ok((body, content_type)) };
+    let (text, had_errors) = encoding.decode_with_bom_removal(&body);
+    if had_errors {
+        return Ok((body, content_type));
+    }
+    if text.len() > bytes_max {
+        return Err(Failure::TooLarge(bytes_max));
+    }
+    Ok((text.into_owned().into_bytes(), Some(named)))
 }
 
 #[cfg(test)]

@@ -30,6 +30,12 @@ pub(crate) struct Fetched {
     pub(crate) label: &'static str,
     /// The failure for the operator, if the fetch failed or the key doesn't exist.
     pub(crate) failure: Option<Failure>,
+    pub(crate) traffic: Traffic,
+}
+
+/// Counts of a fetch, also of one that has failed.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Traffic {
     /// Size of the body as received, in bytes.
     pub(crate) received_bytes: usize,
     /// Number of followed redirects, each with a further request.
@@ -41,9 +47,7 @@ pub(crate) struct Fetched {
 /// Details of a fetch, recorded also if the fetch fails.
 #[derive(Default)]
 pub(super) struct Trace {
-    pub(super) received_bytes: usize,
-    pub(super) redirects: u32,
-    pub(super) body_wait: Duration,
+    pub(super) traffic: Traffic,
     /// `true` if `response` and `followed` must be recorded.
     pub(super) keeps_response: bool,
     /// The followed redirects in order: status and target.
@@ -63,9 +67,7 @@ impl From<Failure> for Fetched {
             },
             label: failure.class().outcome(),
             failure: Some(failure),
-            received_bytes: 0,
-            redirects: 0,
-            body_wait: Duration::ZERO,
+            traffic: Traffic::default(),
         }
     }
 }
@@ -90,8 +92,7 @@ impl Upstream {
     ) -> Fetched {
         let fetched = self.try_fetch(job, processor, bodies, trace).await;
         let fetched = fetched.unwrap_or_else(|failure| failure.masked(&self.route.masks).into());
-        let Trace { received_bytes, body_wait, redirects, .. } = *trace;
-        Fetched { received_bytes, body_wait, redirects, ..fetched }
+        Fetched { traffic: trace.traffic, ..fetched }
     }
 
     async fn try_fetch(
@@ -174,11 +175,11 @@ impl Upstream {
             let scope = self.redirects.as_ref().filter(|_| self.may_follow(response.status()));
             let target = scope.and_then(|scope| scope.target(&url, response.status(), response.headers()));
             let Some(target) = target else { return Ok((url, connection, response)) };
-            if trace.redirects >= REDIRECTS_MAX {
+            if trace.traffic.redirects >= REDIRECTS_MAX {
                 let target = format!("its own path; at most {REDIRECTS_MAX} redirects are followed");
                 return Err(Failure::Redirect { status: response.status().as_u16(), target });
             }
-            trace.redirects += 1;
+            trace.traffic.redirects += 1;
             if trace.keeps_response {
                 trace.followed.push((response.status(), target.clone()));
             }
@@ -312,20 +313,20 @@ impl Upstream {
         let declared = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         // Time spent waiting for memory doesn't count towards the upstream's timeout.
         let waited = held.add(declared.unwrap_or_default()).await;
-        trace.body_wait += waited;
+        trace.traffic.body_wait += waited;
         deadline += waited;
         let mut bytes = Vec::with_capacity(declared.unwrap_or_default());
         while let Some(frame) = self.within(deadline, connection.drive(body.frame())).await? {
             let frame = frame.map_err(|error| Failure::Broken(with_hint(chain(&error))))?;
             let Ok(data) = frame.into_data() else { continue };
-            trace.received_bytes += data.len();
+            trace.traffic.received_bytes += data.len();
             if bytes.len() + data.len() > bytes_max {
                 return Err(Failure::TooLarge(bytes_max));
             }
             let undeclared =
                 (bytes.len() + data.len()).saturating_sub(bytes.len().max(declared.unwrap_or_default()));
             let waited = held.add(undeclared).await;
-            trace.body_wait += waited;
+            trace.traffic.body_wait += waited;
             deadline += waited;
             bytes.extend_from_slice(&data);
         }
@@ -365,7 +366,7 @@ impl Upstream {
 }
 
 fn found(label: &'static str, outcome: Outcome) -> Result<Fetched, Failure> {
-    Ok(Fetched { outcome, label, failure: None, received_bytes: 0, body_wait: Duration::ZERO, redirects: 0 })
+    Ok(Fetched { outcome, label, failure: None, traffic: Traffic::default() })
 }
 
 /// Returns the result of a response without a document.
@@ -386,9 +387,7 @@ fn without_document(
             outcome: Outcome::NotFound { reason: "the upstream has no such key (404)".into() },
             label: "not_found",
             failure: Some(Failure::Status { status: head.status.as_u16(), retry_after: None, refused }),
-            received_bytes: 0,
-            body_wait: Duration::ZERO,
-            redirects: 0,
+            traffic: Traffic::default(),
         }),
         (StatusCode::GONE, _) => {
             found("gone", Outcome::Gone { reason: "the upstream said that it has ended (410)".into() })

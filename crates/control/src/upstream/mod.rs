@@ -6,7 +6,6 @@
 
 mod answer;
 mod bodies;
-mod charset;
 mod connections;
 mod cookies;
 mod decode;

@@ -148,7 +148,7 @@ fn result(fetched: &Fetched) -> String {
     let failure = fetched.failure.as_ref().map(ToString::to_string).unwrap_or_default();
     match &fetched.outcome {
         Outcome::Fresh { change, .. } => {
-            let (received, document) = (fetched.received_bytes, &change.document);
+            let (received, document) = (fetched.traffic.received_bytes, &change.document);
             format!(
                 "document: {}, {} bytes, of {received} received",
                 document.content_type,

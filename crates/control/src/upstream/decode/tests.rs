@@ -1,4 +1,4 @@
-//! Tests of compressed bodies: valid, broken and oversized.
+//! Tests of compressed bodies (valid, broken and oversized), and of charsets.
 
 use super::*;
 use flate2::{Compression, write::GzEncoder};
@@ -77,4 +77,38 @@ fn a_large_window_is_refused() {
     let body = brotli_of(b"{\"a\":1}", true);
     assert_eq!(body[0] & 0x7f, LARGE_WINDOW);
     check(Coding::Brotli, body, Err("failed_encoding"));
+}
+
+#[test]
+fn texts_become_utf8() {
+    let check = |content_type: &str, body: &[u8], expect: &[u8], named: &str| {
+        let (text, found) = to_utf8(body.to_vec(), Some(content_type.to_owned()), 100).unwrap();
+        assert_eq!((&*text, found.as_deref()), (expect, Some(named)), "{content_type}");
+    };
+    let utf8 = "M\u{fc}ller".as_bytes();
+    check("text/plain; charset=iso-8859-1", b"M\xfcller", utf8, "text/plain; charset=utf-8");
+    check(
+        "text/csv;header=present;Charset=\"Latin1\"",
+        b"M\xfcller",
+        utf8,
+        "text/csv;header=present;Charset=utf-8",
+    );
+    check("text/plain;charset=utf-16le", b"M\0\xfc\0l\0l\0e\0r\0", utf8, "text/plain;charset=utf-8");
+    // Only the parameter `charset` sets the charset.
+    check(
+        "text/latin1; charset=latin1; x=latin1",
+        b"\xfc",
+        b"\xc3\xbc",
+        "text/latin1; charset=utf-8; x=latin1",
+    );
+    // These texts have no other known charset.
+    check("text/plain; charset=utf-8", utf8, utf8, "text/plain; charset=utf-8");
+    for content_type in ["text/plain", "text/plain; charset=unheard-of", "image/png"] {
+        check(content_type, b"M\xfcller", b"M\xfcller", content_type);
+    }
+    // These bytes are invalid in their charset.
+    check("text/plain; charset=shift_jis", b"\x81", b"\x81", "text/plain; charset=shift_jis");
+    assert_eq!(to_utf8(b"\xff".to_vec(), None, 100).unwrap(), (b"\xff".to_vec(), None));
+    let long = to_utf8(vec![0xfc; 51], Some("text/plain; charset=latin1".to_owned()), 100);
+    assert!(matches!(long, Err(Failure::TooLarge(100))));
 }
