@@ -2,12 +2,10 @@
 //! them.
 
 use super::json_to_msgpack::to_msgpack;
-use super::payload::{self, Payload, is_truthy, list, names, raw};
+use super::payload::{self, Payload, is_truthy, list, members, names};
 use super::{Parser, WireError};
 use crate::engine::PAYLOAD_BYTES_MAX;
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use stentor_hub::Data;
 use stentor_json as json;
@@ -44,73 +42,39 @@ pub struct Flags {
     pub expect_single_response: bool,
 }
 
-/// `{rooms, except, flags}`.
-#[derive(Default, Deserialize)]
-struct RawOptions<'a> {
-    #[serde(borrow)]
-    rooms: Option<&'a RawValue>,
-    #[serde(borrow)]
-    except: Option<&'a RawValue>,
-    #[serde(borrow)]
-    flags: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawFlags<'a> {
-    #[serde(borrow)]
-    volatile: Option<&'a RawValue>,
-    #[serde(borrow)]
-    compress: Option<&'a RawValue>,
-    #[serde(borrow)]
-    timeout: Option<&'a RawValue>,
-    #[serde(borrow)]
-    expect_single_response: Option<&'a RawValue>,
-}
-
-/// `{type, data, nsp}`.
-#[derive(Default, Deserialize)]
-struct RawPacket<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    #[serde(borrow)]
-    nsp: Option<&'a RawValue>,
-}
-
 /// The types of packets that are events: EVENT and, in older packages, BINARY_EVENT.
 const EVENTS: [u64; 2] = [2, 5];
 
 /// Decodes the selected sockets and the flags.
 pub(super) fn options(value: Option<&str>) -> Result<(Selection, Flags), WireError> {
-    let RawOptions { rooms, except, flags } = payload::members(value)?;
+    let [rooms, except, flags] = members(value, ["rooms", "except", "flags"])?;
     let selection = Selection { rooms: names(rooms)?, except: names(except)? };
-    let flags: RawFlags<'_> = payload::members(raw(flags))?;
+    let [volatile, compress, timeout, expect_single_response] =
+        members(flags, ["volatile", "compress", "timeout", "expectSingleResponse"])?;
     // JavaScript's numbers may have a fraction.
-    let timeout = raw(flags.timeout).and_then(|number| number.parse::<f64>().ok());
+    let timeout = timeout.and_then(|number| number.parse::<f64>().ok());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let flags = Flags {
-        volatile: is_truthy(flags.volatile),
-        compress: flags.compress.map(|_| is_truthy(flags.compress)),
+        volatile: is_truthy(volatile),
+        compress: compress.map(|_| is_truthy(compress)),
         timeout_ms: timeout.map(|ms| ms as u64),
-        expect_single_response: is_truthy(flags.expect_single_response),
+        expect_single_response: is_truthy(expect_single_response),
     };
     Ok((selection, flags))
 }
 
 /// Decodes a packet that is an event, with its namespace.
 pub(super) fn packet(payload: &Payload, value: Option<&str>) -> Result<(Event, Arc<str>), WireError> {
-    let packet: RawPacket<'_> = payload::members(value)?;
-    if !EVENTS.contains(&payload::number(packet.kind)?) {
+    let [kind, data, namespace] = members(value, ["type", "data", "nsp"])?;
+    if !EVENTS.contains(&payload::number(kind)?) {
         return Err(WireError::UnknownType);
     }
-    Ok((event(payload, packet.data)?, payload::namespace(packet.nsp)?))
+    Ok((event(payload, data)?, payload::namespace(namespace)?))
 }
 
 /// Decodes an event from `[name, …]`.
-pub(super) fn event(payload: &Payload, array: Option<&RawValue>) -> Result<Event, WireError> {
-    let list = list(raw(array).ok_or(WireError::Malformed)?)?;
+pub(super) fn event(payload: &Payload, array: Option<&str>) -> Result<Event, WireError> {
+    let list = list(array.ok_or(WireError::Malformed)?)?;
     let first = json::elements(list).next().ok_or(WireError::Malformed)?;
     let rest = list[first.len()..].trim_ascii_start();
     let arguments = rest.strip_prefix(',').unwrap_or(rest).trim_ascii_start();

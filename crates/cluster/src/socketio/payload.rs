@@ -4,8 +4,6 @@ use super::msgpack_to_json::to_json;
 use super::{ATTACHMENTS_MAX, NAME_BYTES_MAX, ROOMS_MAX, WireError};
 use crate::engine::PAYLOAD_BYTES_MAX;
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use stentor_hub::Data;
 use stentor_json as json;
@@ -78,21 +76,24 @@ pub(super) fn arguments(list: Bytes, attachments: Vec<Bytes>) -> Result<Data, Wi
     Ok(Data::Arguments { json: list, attachments: attachments.into() })
 }
 
-/// Decodes an object's members. Null and `[]`, which PHP writes for an empty object, decode as an object without
-/// members.
-pub(super) fn members<'a, T: Deserialize<'a> + Default>(value: Option<&'a str>) -> Result<T, WireError> {
-    match value {
-        None | Some("null" | "[]") => Ok(T::default()),
-        Some(object) if object.starts_with('{') => {
-            serde_json::from_str(object).map_err(|_| WireError::Malformed)
+/// Returns the texts of an object's members with these names, in this order. A missing value, null and `[]`, which PHP writes for an empty
+/// object, have no members. A member that is null counts as missing. Of members with the same name, the last one counts, as in JavaScript.
+pub(super) fn members<'a, const N: usize>(
+    value: Option<&'a str>,
+    names: [&str; N],
+) -> Result<[Option<&'a str>; N], WireError> {
+    let mut found = [None; N];
+    let object = match value {
+        None | Some("null" | "[]") => return Ok(found),
+        Some(object) if object.starts_with('{') => object,
+        Some(_) => return Err(WireError::Malformed),
+    };
+    for (name, value) in json::members(object) {
+        if let Some(index) = names.iter().position(|wanted| json::string_is(name, wanted)) {
+            found[index] = Some(value).filter(|value| *value != "null");
         }
-        Some(_) => Err(WireError::Malformed),
     }
-}
-
-/// The text of a member that may be missing.
-pub(super) fn raw(value: Option<&RawValue>) -> Option<&str> {
-    value.map(RawValue::get)
+    Ok(found)
 }
 
 /// The values of an array, as text joined by commas.
@@ -108,28 +109,28 @@ pub(super) fn name(value: &str) -> Result<Arc<str>, WireError> {
 }
 
 /// A name that may be missing.
-pub(super) fn optional_name(value: Option<&RawValue>) -> Result<Option<Arc<str>>, WireError> {
-    raw(value).map(name).transpose()
+pub(super) fn optional_name(value: Option<&str>) -> Result<Option<Arc<str>>, WireError> {
+    value.map(name).transpose()
 }
 
 /// A required name.
-pub(super) fn required_name(value: Option<&RawValue>) -> Result<Arc<str>, WireError> {
-    name(raw(value).ok_or(WireError::Malformed)?)
+pub(super) fn required_name(value: Option<&str>) -> Result<Arc<str>, WireError> {
+    name(value.ok_or(WireError::Malformed)?)
 }
 
 /// The namespace. Without one it is `/`.
-pub(super) fn namespace(value: Option<&RawValue>) -> Result<Arc<str>, WireError> {
+pub(super) fn namespace(value: Option<&str>) -> Result<Arc<str>, WireError> {
     Ok(optional_name(value)?.unwrap_or_else(|| "/".into()))
 }
 
 /// Returns a list of names: from an array or from a single name. Null, an empty string and a missing value are an empty list.
-pub(super) fn names(value: Option<&RawValue>) -> Result<Vec<Arc<str>>, WireError> {
+pub(super) fn names(value: Option<&str>) -> Result<Vec<Arc<str>>, WireError> {
     names_up_to(value, ROOMS_MAX)
 }
 
 /// Does the same, with at most `names_max` names.
-pub(super) fn names_up_to(value: Option<&RawValue>, names_max: usize) -> Result<Vec<Arc<str>>, WireError> {
-    match raw(value) {
+pub(super) fn names_up_to(value: Option<&str>, names_max: usize) -> Result<Vec<Arc<str>>, WireError> {
+    match value {
         None | Some("null" | "\"\"") => Ok(Vec::new()),
         Some(array) if array.starts_with('[') => items(array, names_max, name),
         Some(other) => Ok(vec![name(other)?]),
@@ -153,11 +154,11 @@ pub(super) fn items<T>(
 }
 
 /// A number without sign and fraction.
-pub(super) fn number(value: Option<&RawValue>) -> Result<u64, WireError> {
-    raw(value).and_then(|digits| digits.parse().ok()).ok_or(WireError::Malformed)
+pub(super) fn number(value: Option<&str>) -> Result<u64, WireError> {
+    value.and_then(|digits| digits.parse().ok()).ok_or(WireError::Malformed)
 }
 
 /// Returns `true` if JavaScript considers the value true.
-pub(super) fn is_truthy(value: Option<&RawValue>) -> bool {
-    !matches!(raw(value), None | Some("false" | "null" | "0" | "\"\""))
+pub(super) fn is_truthy(value: Option<&str>) -> bool {
+    !matches!(value, None | Some("false" | "null" | "0" | "\"\""))
 }

@@ -2,14 +2,14 @@
 //! refused.
 
 use super::content::{event_name, values, write_list, write_name, write_names, write_plain, write_text};
-use super::payload::{arguments, list, name, names, namespace, number, optional_name, raw, required_name};
+use super::payload::{
+    arguments, list, members, name, names, namespace, number, optional_name, required_name,
+};
 use super::{ATTACHMENTS_MAX, Event, Selection, WireError};
 use crate::engine::PAYLOAD_BYTES_MAX;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use stentor_hub::Data;
 use stentor_json as json;
@@ -88,66 +88,36 @@ pub struct Callback {
     pub id: u64,
 }
 
-#[derive(Deserialize)]
-struct RawMessage<'a> {
-    #[serde(borrow)]
-    method: Option<&'a RawValue>,
-    #[serde(borrow)]
-    host_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    namespace: Option<&'a RawValue>,
-    #[serde(borrow)]
-    event: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    #[serde(borrow)]
-    binary: Option<&'a RawValue>,
-    #[serde(borrow)]
-    room: Option<&'a RawValue>,
-    #[serde(borrow)]
-    skip_sid: Option<&'a RawValue>,
-    #[serde(borrow)]
-    callback: Option<&'a RawValue>,
-    #[serde(borrow)]
-    sid: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    args: Option<&'a RawValue>,
+fn emit(message: &str) -> Result<Action, WireError> {
+    let [event, data, binary, room, skip_sid, callback] =
+        members(Some(message), ["event", "data", "binary", "room", "skip_sid", "callback"])?;
+    let selection = Selection { rooms: names(room)?, except: names(skip_sid)? };
+    // Without a room, the event is for all sockets. python-socketio delivers an event to no client if the room's
+    // name or the list is empty.
+    if selection.rooms.is_empty() && room.is_some() {
+        return Err(WireError::Malformed);
+    }
+    let event_name = event_name(event.ok_or(WireError::Malformed)?)?;
+    let data = data.unwrap_or("null");
+    let (data, attachments) = if binary == Some("true") {
+        let mut elements = json::elements(list(data)?);
+        (elements.next().ok_or(WireError::Malformed)?, attachments(elements)?)
+    } else {
+        (data, Vec::new())
+    };
+    let values = if data.starts_with('[') { list(data)? } else { data };
+    let values = if values == "null" { "" } else { values };
+    let event = Event { name: event_name, arguments: arguments(minified(values), attachments)? };
+    Ok(Action::Emit { selection, event, callback: decode_callback(callback)? })
 }
 
-impl RawMessage<'_> {
-    fn emit(&self) -> Result<Action, WireError> {
-        let selection = Selection { rooms: names(self.room)?, except: names(self.skip_sid)? };
-        // Without a room, the event is for all sockets. python-socketio delivers an event to no client if the room's
-        // name or the list is empty.
-        if selection.rooms.is_empty() && !matches!(raw(self.room), None | Some("null")) {
-            return Err(WireError::Malformed);
-        }
-        let event_name = event_name(raw(self.event).ok_or(WireError::Malformed)?)?;
-        let data = raw(self.data).unwrap_or("null");
-        let (data, attachments) = if raw(self.binary) == Some("true") {
-            let mut elements = json::elements(list(data)?);
-            (elements.next().ok_or(WireError::Malformed)?, attachments(elements)?)
-        } else {
-            (data, Vec::new())
-        };
-        let values = if data.starts_with('[') { list(data)? } else { data };
-        let values = if values == "null" { "" } else { values };
-        let event = Event { name: event_name, arguments: arguments(minified(values), attachments)? };
-        Ok(Action::Emit { selection, event, callback: self.callback()? })
-    }
-
-    /// Ignores an invalid callback, as python-socketio does.
-    fn callback(&self) -> Result<Option<Callback>, WireError> {
-        let Some(callback) = raw(self.callback).filter(|callback| callback.starts_with('[')) else {
-            return Ok(None);
-        };
-        let parts: Vec<&RawValue> = serde_json::from_str(callback).map_err(|_| WireError::Malformed)?;
-        let &[room, namespace, id] = &parts[..] else { return Ok(None) };
-        let (room, namespace) = (name(room.get())?, name(namespace.get())?);
-        Ok(Some(Callback { room, namespace, id: number(Some(id))? }))
-    }
+/// Decodes the receiver of acknowledgements. Ignores an invalid one, as python-socketio does.
+fn decode_callback(callback: Option<&str>) -> Result<Option<Callback>, WireError> {
+    let Some(callback) = callback.filter(|callback| callback.starts_with('[')) else { return Ok(None) };
+    let parts: Vec<&str> = json::elements(list(callback)?).take(4).collect();
+    let &[room, namespace, id] = &parts[..] else { return Ok(None) };
+    let (room, namespace) = (name(room)?, name(namespace)?);
+    Ok(Some(Callback { room, namespace, id: number(Some(id))? }))
 }
 
 fn attachments<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Bytes>, WireError> {
@@ -186,15 +156,16 @@ impl Message {
         if !text.starts_with('{') {
             return Err(WireError::Malformed);
         }
-        let message: RawMessage<'_> = serde_json::from_str(text).map_err(|_| WireError::Malformed)?;
-        let session = || required_name(message.sid);
-        let room = || required_name(message.room);
-        let action = match &*required_name(message.method)? {
-            "emit" => message.emit()?,
+        let [method, host, nsp, sid, room, id, args] =
+            members(Some(text), ["method", "host_id", "namespace", "sid", "room", "id", "args"])?;
+        let session = || required_name(sid);
+        let room = || required_name(room);
+        let action = match &*required_name(method)? {
+            "emit" => emit(text)?,
             "callback" => {
-                let values = minified(list(raw(message.args).ok_or(WireError::Malformed)?)?);
+                let values = minified(list(args.ok_or(WireError::Malformed)?)?);
                 let arguments = arguments(values, Vec::new())?;
-                Action::Callback { session: session()?, id: number(message.id)?, arguments }
+                Action::Callback { session: session()?, id: number(id)?, arguments }
             }
             "disconnect" => Action::Disconnect { session: session()? },
             "enter_room" => Action::EnterRoom { session: session()?, room: room()? },
@@ -202,8 +173,8 @@ impl Message {
             "close_room" => Action::CloseRoom { room: room()? },
             _ => return Err(WireError::UnknownType),
         };
-        let host = optional_name(message.host_id)?.unwrap_or_default();
-        Ok(Self { host, namespace: namespace(message.namespace)?, action })
+        let host = optional_name(host)?.unwrap_or_default();
+        Ok(Self { host, namespace: namespace(nsp)?, action })
     }
 
     /// Encodes the message as a payload.

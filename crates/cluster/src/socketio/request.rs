@@ -6,11 +6,9 @@
 use super::content::{
     encode, event, options, packet, write_name, write_names, write_options, write_plain, write_text,
 };
-use super::payload::{self, Payload, is_truthy, names, optional_name, raw, required_name};
+use super::payload::{self, Payload, is_truthy, members, names, optional_name, required_name};
 use super::{Event, Flags, Parser, Selection, WireError};
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// A request of a server or an emitter to all servers.
@@ -81,49 +79,6 @@ pub enum RequestBody {
     },
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawRequest<'a> {
-    #[serde(borrow)]
-    uid: Option<&'a RawValue>,
-    #[serde(borrow)]
-    request_id: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    opts: Option<&'a RawValue>,
-    #[serde(borrow)]
-    rooms: Option<&'a RawValue>,
-    #[serde(borrow)]
-    sid: Option<&'a RawValue>,
-    #[serde(borrow)]
-    room: Option<&'a RawValue>,
-    #[serde(borrow)]
-    close: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    #[serde(borrow)]
-    packet: Option<&'a RawValue>,
-}
-
-impl RawRequest<'_> {
-    fn selection(&self) -> Result<Selection, WireError> {
-        Ok(options(raw(self.opts))?.0)
-    }
-
-    fn target(&self) -> Result<Target, WireError> {
-        match self.opts {
-            Some(_) => Ok(Target::Selection(self.selection()?)),
-            None => Ok(Target::Session(required_name(self.sid)?)),
-        }
-    }
-
-    /// The rooms to join or leave.
-    fn rooms(&self) -> Result<Vec<Arc<str>>, WireError> {
-        if self.opts.is_some() { names(self.rooms) } else { Ok(vec![required_name(self.room)?]) }
-    }
-}
-
 impl Request {
     /// Decodes a request.
     ///
@@ -131,23 +86,33 @@ impl Request {
     /// The payload isn't a known request, or exceeds a limit.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         let payload = Payload::decode(payload)?;
-        let request: RawRequest<'_> = payload::members(Some(payload.text()?))?;
-        let body = match payload::number(request.kind)? {
-            0 => RequestBody::Sessions { rooms: names(request.rooms)? },
+        let [uid, id, kind, opts, rooms, sid, room, close, data, sent] = members(
+            Some(payload.text()?),
+            ["uid", "requestId", "type", "opts", "rooms", "sid", "room", "close", "data", "packet"],
+        )?;
+        let selection = || options(opts).map(|(selection, _)| selection);
+        let target = || match opts {
+            Some(_) => selection().map(Target::Selection),
+            None => required_name(sid).map(Target::Session),
+        };
+        // The rooms to join or leave.
+        let target_rooms = || if opts.is_some() { names(rooms) } else { Ok(vec![required_name(room)?]) };
+        let body = match payload::number(kind)? {
+            0 => RequestBody::Sessions { rooms: names(rooms)? },
             1 => RequestBody::Rooms,
-            2 => RequestBody::Join { target: request.target()?, rooms: request.rooms()? },
-            3 => RequestBody::Leave { target: request.target()?, rooms: request.rooms()? },
-            4 => RequestBody::Disconnect { target: request.target()?, close: is_truthy(request.close) },
-            5 => RequestBody::Fetch(request.selection()?),
-            6 => RequestBody::ServerSideEmit(event(&payload, request.data)?),
+            2 => RequestBody::Join { target: target()?, rooms: target_rooms()? },
+            3 => RequestBody::Leave { target: target()?, rooms: target_rooms()? },
+            4 => RequestBody::Disconnect { target: target()?, close: is_truthy(close) },
+            5 => RequestBody::Fetch(selection()?),
+            6 => RequestBody::ServerSideEmit(event(&payload, data)?),
             7 => {
-                let (event, namespace) = packet(&payload, raw(request.packet))?;
-                let (selection, flags) = options(raw(request.opts))?;
+                let (event, namespace) = packet(&payload, sent)?;
+                let (selection, flags) = options(opts)?;
                 RequestBody::Broadcast { namespace, selection, flags, event }
             }
             _ => return Err(WireError::UnknownType),
         };
-        let request = Self { uid: optional_name(request.uid)?, id: optional_name(request.request_id)?, body };
+        let request = Self { uid: optional_name(uid)?, id: optional_name(id)?, body };
         // Of the answered requests, only `ServerSideEmit` can do without an id.
         match request.body {
             RequestBody::ServerSideEmit(_) => Ok(request),

@@ -1,11 +1,9 @@
 //! Answers of the classic adapter: JSON, or MessagePack where there may be binary data.
 
 use super::content::{encode, values, write_list, write_name, write_names, write_plain, write_text};
-use super::payload::{self, Payload, items, name, names_up_to, raw, required_name};
+use super::payload::{self, Payload, items, members, name, names_up_to, required_name};
 use super::{LIST_MAX, Parser, WireError};
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use stentor_hub::Data;
 use stentor_json as json;
@@ -56,37 +54,6 @@ pub struct SessionDetails {
     pub data: Bytes,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawResponse<'a> {
-    #[serde(borrow)]
-    request_id: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    sockets: Option<&'a RawValue>,
-    #[serde(borrow)]
-    rooms: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    #[serde(borrow)]
-    client_count: Option<&'a RawValue>,
-    #[serde(borrow)]
-    packet: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-struct RawSession<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    handshake: Option<&'a RawValue>,
-    #[serde(borrow)]
-    rooms: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-}
-
 /// Sockets, each by its id or with details.
 pub(super) fn sessions(payload: &Payload, array: &str) -> Result<Vec<RemoteSession>, WireError> {
     let mut rooms_left = LIST_MAX;
@@ -94,12 +61,13 @@ pub(super) fn sessions(payload: &Payload, array: &str) -> Result<Vec<RemoteSessi
         if !item.starts_with('{') {
             return Ok(RemoteSession { id: name(item)?, details: None });
         }
-        let session: RawSession<'_> = payload::members(Some(item))?;
-        let rooms = names_up_to(session.rooms, rooms_left)?;
+        let [id, handshake, rooms, data] = members(Some(item), ["id", "handshake", "rooms", "data"])?;
+        let rooms = names_up_to(rooms, rooms_left)?;
         rooms_left -= rooms.len();
-        let part = |value| raw(value).map_or_else(|| Bytes::from_static(b"{}"), |part| payload.slice(part));
-        let details = SessionDetails { handshake: part(session.handshake), rooms, data: part(session.data) };
-        Ok(RemoteSession { id: required_name(session.id)?, details: Some(details) })
+        let part =
+            |value: Option<&str>| value.map_or_else(|| Bytes::from_static(b"{}"), |part| payload.slice(part));
+        let details = SessionDetails { handshake: part(handshake), rooms, data: part(data) };
+        Ok(RemoteSession { id: required_name(id)?, details: Some(details) })
     })
 }
 
@@ -142,24 +110,22 @@ impl Response {
     /// The payload isn't a known answer, or exceeds a limit.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         let payload = Payload::decode(payload)?;
-        let response: RawResponse<'_> = payload::members(Some(payload.text()?))?;
-        let kind = response.kind.map(|kind| payload::number(Some(kind))).transpose()?;
-        let body = match kind {
-            None => match (raw(response.sockets), response.rooms) {
+        let [id, kind, sockets, rooms, data, client_count, packet] = members(
+            Some(payload.text()?),
+            ["requestId", "type", "sockets", "rooms", "data", "clientCount", "packet"],
+        )?;
+        let body = match kind.map(|kind| payload::number(Some(kind))).transpose()? {
+            None => match (sockets, rooms) {
                 (Some(sockets), _) => ResponseBody::Sessions(sessions(&payload, sockets)?),
                 (None, Some(rooms)) => ResponseBody::Rooms(names_up_to(Some(rooms), LIST_MAX)?),
                 (None, None) => ResponseBody::Done,
             },
-            Some(6) => {
-                ResponseBody::ServerSideEmit(payload.arguments(raw(response.data).unwrap_or_default())?)
-            }
-            Some(8) => ResponseBody::ClientCount(payload::number(response.client_count)?),
-            Some(9) => {
-                ResponseBody::Acknowledged(payload.arguments(raw(response.packet).unwrap_or_default())?)
-            }
+            Some(6) => ResponseBody::ServerSideEmit(payload.arguments(data.unwrap_or_default())?),
+            Some(8) => ResponseBody::ClientCount(payload::number(client_count)?),
+            Some(9) => ResponseBody::Acknowledged(payload.arguments(packet.unwrap_or_default())?),
             Some(_) => return Err(WireError::UnknownType),
         };
-        Ok(Self { id: required_name(response.request_id)?, body })
+        Ok(Self { id: required_name(id)?, body })
     }
 
     /// Encodes the answer as a payload.

@@ -10,12 +10,10 @@
 use super::content::{
     encode, event, options, packet, write_name, write_names, write_options, write_plain, write_text,
 };
-use super::payload::{self, Payload, is_truthy, names, namespace, number, optional_name, raw, required_name};
+use super::payload::{Payload, is_truthy, members, names, namespace, number, optional_name, required_name};
 use super::response::{sessions, write_sessions, write_value};
 use super::{Flags, Parser, RequestBody, Response, ResponseBody, Selection, Target, WireError};
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 pub use stentor_cluster_settings::SubscriptionMode as Mode;
 
@@ -44,68 +42,6 @@ pub enum Body {
     Response(Response),
 }
 
-#[derive(Default, Deserialize)]
-struct RawMessage<'a> {
-    #[serde(borrow)]
-    uid: Option<&'a RawValue>,
-    #[serde(borrow)]
-    nsp: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawData<'a> {
-    #[serde(borrow)]
-    request_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    opts: Option<&'a RawValue>,
-    #[serde(borrow)]
-    rooms: Option<&'a RawValue>,
-    #[serde(borrow)]
-    close: Option<&'a RawValue>,
-    #[serde(borrow)]
-    packet: Option<&'a RawValue>,
-    #[serde(borrow)]
-    sockets: Option<&'a RawValue>,
-    #[serde(borrow)]
-    client_count: Option<&'a RawValue>,
-}
-
-impl RawData<'_> {
-    fn request(&self, kind: u64, namespace: &Arc<str>, payload: &Payload) -> Result<Body, WireError> {
-        let (selection, flags) = options(raw(self.opts))?;
-        let target = |selection| Target::Selection(selection);
-        let body = match kind {
-            3 => {
-                let (event, _) = packet(payload, raw(self.packet))?;
-                RequestBody::Broadcast { namespace: namespace.clone(), selection, flags, event }
-            }
-            4 => RequestBody::Join { target: target(selection), rooms: names(self.rooms)? },
-            5 => RequestBody::Leave { target: target(selection), rooms: names(self.rooms)? },
-            6 => RequestBody::Disconnect { target: target(selection), close: is_truthy(self.close) },
-            7 if self.request_id.is_none() => return Err(WireError::Malformed),
-            7 => RequestBody::Fetch(selection),
-            _ => RequestBody::ServerSideEmit(event(payload, self.packet)?),
-        };
-        Ok(Body::Request { id: optional_name(self.request_id)?, body })
-    }
-
-    fn response(&self, kind: u64, payload: &Payload) -> Result<Body, WireError> {
-        let value = || payload.arguments(raw(self.packet).unwrap_or_default());
-        let body = match kind {
-            8 => ResponseBody::Sessions(sessions(payload, raw(self.sockets).ok_or(WireError::Malformed)?)?),
-            10 => ResponseBody::ServerSideEmit(value()?),
-            11 => ResponseBody::ClientCount(number(self.client_count)?),
-            _ => ResponseBody::Acknowledged(value()?),
-        };
-        Ok(Body::Response(Response { id: required_name(self.request_id)?, body }))
-    }
-}
-
 impl Message {
     /// Decodes a message.
     ///
@@ -113,15 +49,41 @@ impl Message {
     /// The payload isn't a known message, or exceeds a limit.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         let payload = Payload::decode(payload)?;
-        let message: RawMessage<'_> = payload::members(Some(payload.text()?))?;
-        let namespace = namespace(message.nsp)?;
-        let data: RawData<'_> = payload::members(raw(message.data))?;
-        let body = match number(message.kind)? {
-            kind @ (3..=7 | 9) => data.request(kind, &namespace, &payload)?,
-            kind @ (8 | 10..=12) => data.response(kind, &payload)?,
+        let [uid, nsp, kind, data] = members(Some(payload.text()?), ["uid", "nsp", "type", "data"])?;
+        let namespace = namespace(nsp)?;
+        let [id, opts, rooms, close, sent, sockets, client_count] =
+            members(data, ["requestId", "opts", "rooms", "close", "packet", "sockets", "clientCount"])?;
+        let value = || payload.arguments(sent.unwrap_or_default());
+        let body = match number(kind)? {
+            kind @ (3..=7 | 9) => {
+                let (selection, flags) = options(opts)?;
+                let target = |selection| Target::Selection(selection);
+                let body = match kind {
+                    3 => {
+                        let (event, _) = packet(&payload, sent)?;
+                        RequestBody::Broadcast { namespace: namespace.clone(), selection, flags, event }
+                    }
+                    4 => RequestBody::Join { target: target(selection), rooms: names(rooms)? },
+                    5 => RequestBody::Leave { target: target(selection), rooms: names(rooms)? },
+                    6 => RequestBody::Disconnect { target: target(selection), close: is_truthy(close) },
+                    7 if id.is_none() => return Err(WireError::Malformed),
+                    7 => RequestBody::Fetch(selection),
+                    _ => RequestBody::ServerSideEmit(event(&payload, sent)?),
+                };
+                Body::Request { id: optional_name(id)?, body }
+            }
+            kind @ (8 | 10..=12) => {
+                let body = match kind {
+                    8 => ResponseBody::Sessions(sessions(&payload, sockets.ok_or(WireError::Malformed)?)?),
+                    10 => ResponseBody::ServerSideEmit(value()?),
+                    11 => ResponseBody::ClientCount(number(client_count)?),
+                    _ => ResponseBody::Acknowledged(value()?),
+                };
+                Body::Response(Response { id: required_name(id)?, body })
+            }
             _ => return Err(WireError::UnknownType),
         };
-        Ok(Self { uid: required_name(message.uid)?, namespace, body })
+        Ok(Self { uid: required_name(uid)?, namespace, body })
     }
 
     /// The channel of a request. For an answer, see [`answers`].
