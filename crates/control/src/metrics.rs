@@ -23,7 +23,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use stentor_ports::{DataPlane, Metric, MetricKind};
+use stentor_ports::{DataPlane, Metric, MetricKind, plain_metrics};
 
 /// The `Content-Type` of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -140,8 +140,8 @@ impl fmt::Debug for Figures {
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counters = self.counters.iter();
-        let counters =
-            counters.map(|counter| one(MetricKind::Counter, counter.name, counter.help, (counter.value)()));
+        let counters = counters
+            .map(|counter| Metric::one(MetricKind::Counter, counter.name, counter.help, (counter.value)()));
         let metrics = feed_metrics(self.feeds.stats(), self.pushed_documents.stats()).into_iter();
         let metrics = metrics.chain(upstream_metrics(&self.feeds.upstreams()));
         for mut metric in metrics.chain(self.data_plane.metrics()).chain(counters) {
@@ -187,31 +187,16 @@ fn write_histogram(encoder: &mut DescriptorEncoder<'_>, histogram: &stentor_port
     Ok(())
 }
 
-fn metric(
-    kind: MetricKind,
-    name: &'static str,
-    help: &'static str,
-    samples: Vec<(Vec<(&'static str, String)>, u64)>,
-) -> Metric {
-    Metric { name, help, kind, samples }
-}
-
-/// Makes a metric without labels.
-fn one(kind: MetricKind, name: &'static str, help: &'static str, value: u64) -> Metric {
-    metric(kind, name, help, vec![(Vec::new(), value)])
-}
-
 fn upstream_metrics(upstreams: &[UpstreamView]) -> Vec<Metric> {
-    let label = |upstream: &UpstreamView| ("upstream", upstream.name.to_string());
     let each = |kind, name, help, value: fn(&LaneStats) -> u64| {
-        let samples = upstreams.iter().map(|upstream| (vec![label(upstream)], value(&upstream.lane)));
-        metric(kind, name, help, samples.collect())
+        let samples = upstreams.iter().map(|upstream| (&upstream.name, value(&upstream.lane)));
+        Metric::by("upstream", kind, name, help, samples)
     };
     let failing = upstreams.iter().flat_map(|upstream| {
         let lane = &upstream.lane;
         let seen = FailureClass::ALL.into_iter().filter(|class| lane.has_failed[*class as usize]);
         seen.map(|class| {
-            let labels = vec![label(upstream), ("failure", class.name().to_owned())];
+            let labels = vec![("upstream", upstream.name.to_string()), ("failure", class.name().to_owned())];
             (labels, lane.failing[class as usize] as u64)
         })
     });
@@ -240,12 +225,12 @@ fn upstream_metrics(upstreams: &[UpstreamView]) -> Vec<Metric> {
             "Fetches delayed by requests_per_second_max or by a pause that the upstream asked for, by upstream",
             |lane| lane.rate_waits,
         ),
-        metric(
-            MetricKind::Gauge,
-            "feed_failing_keys",
-            "Keys whose last fetch failed, by upstream and kind of failure",
-            failing.collect(),
-        ),
+        Metric {
+            name: "feed_failing_keys",
+            help: "Keys whose last fetch failed, by upstream and kind of failure",
+            kind: MetricKind::Gauge,
+            samples: failing.collect(),
+        },
     ]
 }
 
@@ -257,50 +242,38 @@ fn feed_metrics(stats: Stats, pushed: PushStats) -> Vec<Metric> {
         ("complete", stats.complete),
         ("not_found", stats.not_found),
     ];
-    let states = states.map(|(state, keys)| (vec![("state", state.to_owned())], keys as u64)).into();
+    let states = states.map(|(state, keys)| (state, keys as u64));
     let counters = stats.counters;
-    let gauge = |name, help, value: usize| one(MetricKind::Gauge, name, help, value as u64);
-    let counter = |name, help, value| one(MetricKind::Counter, name, help, value);
-    vec![
-        metric(MetricKind::Gauge, "feed_keys", "Feed keys, by state", states),
-        gauge("feed_subscribed_keys", "Feed keys with subscribers", stats.wanted),
-        gauge("feed_waiting_keys", "Keys that are due and wait for a free fetch slot", stats.waiting),
-        gauge("feed_fetches_in_flight", "Fetches in flight", stats.in_flight),
-        gauge("feed_documents_bytes", "Size of all kept documents", stats.documents_bytes),
-        gauge("feed_pushed_keys", "Keys with pushed documents", pushed.keys),
-        gauge("feed_pushed_documents_bytes", "Size of all pushed documents", pushed.bytes),
-        gauge(
-            "feed_pushed_bodies_bytes",
-            "Size of pushed documents that are being received",
-            pushed.bodies_bytes,
-        ),
-        counter("feed_refused_keys", "Keys refused at feeds_limits.keys_max", counters.refused_keys),
-        counter(
-            "feed_refused_cold_keys",
-            "Subscriptions refused at limits.cold_keys_max or address_limits.cold_keys_max",
-            counters.refused_cold_keys,
-        ),
-        counter(
-            "feed_unknown_keys",
-            "Keys refused because no feed is configured for them",
-            counters.unknown_keys,
-        ),
-        counter(
-            "feed_refused_documents",
-            "Document versions refused at feeds_limits.documents_bytes_max",
-            counters.refused_documents,
-        ),
-        counter(
-            "feed_evicted_keys",
-            "Keys without subscribers evicted for other keys",
-            counters.evicted_keys,
-        ),
-        counter(
-            "feed_pushed_evicted_keys",
-            "Pushed keys without subscribers evicted for other keys",
-            pushed.evicted,
-        ),
-    ]
+    let mut all = vec![Metric::by("state", MetricKind::Gauge, "feed_keys", "Feed keys, by state", states)];
+    all.extend(plain_metrics! {
+        /// Feed keys with subscribers
+        Gauge "feed_subscribed_keys" = stats.wanted;
+        /// Keys that are due and wait for a free fetch slot
+        Gauge "feed_waiting_keys" = stats.waiting;
+        /// Fetches in flight
+        Gauge "feed_fetches_in_flight" = stats.in_flight;
+        /// Size of all kept documents
+        Gauge "feed_documents_bytes" = stats.documents_bytes;
+        /// Keys with pushed documents
+        Gauge "feed_pushed_keys" = pushed.keys;
+        /// Size of all pushed documents
+        Gauge "feed_pushed_documents_bytes" = pushed.bytes;
+        /// Size of pushed documents that are being received
+        Gauge "feed_pushed_bodies_bytes" = pushed.bodies_bytes;
+        /// Keys refused at feeds_limits.keys_max
+        Counter "feed_refused_keys" = counters.refused_keys;
+        /// Subscriptions refused at limits.cold_keys_max or address_limits.cold_keys_max
+        Counter "feed_refused_cold_keys" = counters.refused_cold_keys;
+        /// Keys refused because no feed is configured for them
+        Counter "feed_unknown_keys" = counters.unknown_keys;
+        /// Document versions refused at feeds_limits.documents_bytes_max
+        Counter "feed_refused_documents" = counters.refused_documents;
+        /// Keys without subscribers evicted for other keys
+        Counter "feed_evicted_keys" = counters.evicted_keys;
+        /// Pushed keys without subscribers evicted for other keys
+        Counter "feed_pushed_evicted_keys" = pushed.evicted;
+    });
+    all
 }
 
 #[derive(Debug)]
@@ -309,18 +282,16 @@ struct ProcessCollector;
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Ok(stats) = process::stats() else { return Ok(()) };
-        let gauge = |name, help, value: usize| one(MetricKind::Gauge, name, help, value as u64);
-        for metric in [
-            gauge("process_resident_memory_bytes", "Resident memory of the process", stats.resident_bytes),
-            gauge("process_open_fds", "Open file descriptors", stats.descriptors),
-            gauge("process_max_fds", "Limit of open file descriptors", stats.descriptors_max),
-            one(
-                MetricKind::Gauge,
-                "process_start_time_seconds",
-                "Start time of the process, in seconds since 1970",
-                stats.started_at_seconds,
-            ),
-        ] {
+        for metric in plain_metrics! {
+            /// Resident memory of the process
+            Gauge "process_resident_memory_bytes" = stats.resident_bytes;
+            /// Open file descriptors
+            Gauge "process_open_fds" = stats.descriptors;
+            /// Limit of open file descriptors
+            Gauge "process_max_fds" = stats.descriptors_max;
+            /// Start time of the process, in seconds since 1970
+            Gauge "process_start_time_seconds" = stats.started_at_seconds;
+        } {
             write(&mut encoder, &metric)?;
         }
         let (name, help) = ("process_cpu_seconds", "CPU time of the process, user and system");

@@ -25,6 +25,33 @@ pub struct Metric {
     pub samples: Vec<(Vec<(&'static str, String)>, u64)>,
 }
 
+impl Metric {
+    /// Makes a metric without labels.
+    pub fn one(kind: MetricKind, name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, kind, samples: vec![(Vec::new(), value)] }
+    }
+
+    /// Makes a metric with one label.
+    pub fn by<V: ToString>(
+        label: &'static str,
+        kind: MetricKind,
+        name: &'static str,
+        help: &'static str,
+        samples: impl IntoIterator<Item = (V, u64)>,
+    ) -> Self {
+        let sample = |(of, value): (V, u64)| (vec![(label, of.to_string())], value);
+        Self { name, help, kind, samples: samples.into_iter().map(sample).collect() }
+    }
+}
+
+/// Makes an array of metrics without labels. The doc comment of each is its help text.
+#[macro_export]
+macro_rules! plain_metrics {
+    ($($(#[doc = $help:literal])+ $kind:ident $name:literal = $value:expr;)*) => {
+        [$($crate::Metric::one($crate::MetricKind::$kind, $name, concat!($($help),+).trim_ascii(), $value as u64),)*]
+    };
+}
+
 /// A Prometheus histogram.
 #[derive(Clone, Debug)]
 pub struct Histogram {

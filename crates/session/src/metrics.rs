@@ -57,40 +57,21 @@ macro_rules! figures {
 
         /// The metrics of all cores, by core.
         pub fn collect(cores: &[Arc<CoreMetrics>]) -> Vec<Metric> {
-            let mut all = vec![$(Metric {
-                name: $metric,
-                help: concat!($($help),+).trim(),
-                kind: MetricKind::$kind,
-                samples: cores
-                    .iter()
-                    .enumerate()
-                    .map(|(core, figures)| (vec![("core", core.to_string())], figures.$name.value()))
-                    .collect(),
-            },)*];
-            all.push(Metric {
-                name: "disconnects",
-                help: "Sessions ended by the server, by reason.",
-                kind: MetricKind::Counter,
-                samples: Disconnect::ALL
-                    .iter()
-                    .map(|why| {
-                        let sum = cores.iter().map(|figures| figures.disconnects[*why as usize].value()).sum();
-                        (vec![("reason", why.name().to_owned())], sum)
-                    })
-                    .collect(),
-            });
-            all.push(Metric {
-                name: "sessions_by_protocol",
-                help: "Open sessions, by protocol.",
-                kind: MetricKind::Gauge,
-                samples: Encoding::protocols()
-                    .into_iter()
-                    .map(|name| {
-                        let of = |figures: &Arc<CoreMetrics>| figures.sessions_of(name);
-                        (vec![("protocol", name.to_owned())], cores.iter().map(of).sum())
-                    })
-                    .collect(),
-            });
+            let mut all = vec![$(Metric::by(
+                "core",
+                MetricKind::$kind,
+                $metric,
+                concat!($($help),+).trim_ascii(),
+                cores.iter().map(|figures| figures.$name.value()).enumerate(),
+            ),)*];
+            let ended = |why: Disconnect| cores.iter().map(|core| core.disconnects[why as usize].value()).sum();
+            let disconnects = Disconnect::ALL.map(|why| (why.name(), ended(why)));
+            let help = "Sessions ended by the server, by reason.";
+            all.push(Metric::by("reason", MetricKind::Counter, "disconnects", help, disconnects));
+            let open = |name| cores.iter().map(|core| core.sessions_of(name)).sum();
+            let sessions = Encoding::protocols().into_iter().map(|name| (name, open(name)));
+            let help = "Open sessions, by protocol.";
+            all.push(Metric::by("protocol", MetricKind::Gauge, "sessions_by_protocol", help, sessions));
             all.extend(tls::collect(cores));
             all
         }

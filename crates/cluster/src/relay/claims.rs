@@ -18,7 +18,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use stentor_ports::{Charge, Class, Done, Ledger, Location, Metric, MetricKind, SessionClaim, SessionName};
+use stentor_ports::{
+    Charge, Class, Done, Ledger, Location, Metric, SessionClaim, SessionName, plain_metrics,
+};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -81,20 +83,12 @@ fn name_of(SessionName { prefix, key, session }: SessionName<'_>) -> Arc<str> {
 
 /// The metrics of `claims` claimed names.
 pub(super) fn metrics(counters: &Counters, claims: usize) -> Vec<Metric> {
-    vec![
-        Metric {
-            name: "cluster_sockjs_claims",
-            help: "SockJS sessions whose names this node has claimed in the engine.",
-            kind: MetricKind::Gauge,
-            samples: vec![(Vec::new(), claims as u64)],
-        },
-        Metric {
-            name: "cluster_sockjs_claims_failed",
-            help: "SockJS sessions that other nodes may not find: their names couldn't be claimed, or the claim wasn't renewed.",
-            kind: MetricKind::Counter,
-            samples: vec![(Vec::new(), counters.claims_failed.load(Ordering::Relaxed))],
-        },
-    ]
+    Vec::from(plain_metrics! {
+        /// SockJS sessions whose names this node has claimed in the engine.
+        Gauge "cluster_sockjs_claims" = claims;
+        /// SockJS sessions that other nodes may not find: their names couldn't be claimed, or the claim wasn't renewed.
+        Counter "cluster_sockjs_claims_failed" = counters.claims_failed.load(Ordering::Relaxed);
+    })
 }
 
 impl Claims {

@@ -80,22 +80,23 @@ impl Counters {
 
     pub(super) fn metrics(&self) -> Vec<Metric> {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let sample = |label: &'static str, counter| (vec![("reason", label.to_owned())], value(counter));
         let failures = Failure::ALL.iter().zip(&self.failures);
         let refusals = Refusal::ALL.iter().zip(&self.refusals);
         vec![
-            Metric {
-                name: "cluster_relay_failures",
-                help: "Connections that couldn't be passed through to the node that has the session, or broke off.",
-                kind: MetricKind::Counter,
-                samples: failures.map(|(reason, counter)| sample(reason.label(), counter)).collect(),
-            },
-            Metric {
-                name: "cluster_internal_refused",
-                help: "Connections that the internal listener closed (cluster.listen).",
-                kind: MetricKind::Counter,
-                samples: refusals.map(|(reason, counter)| sample(reason.label(), counter)).collect(),
-            },
+            Metric::by(
+                "reason",
+                MetricKind::Counter,
+                "cluster_relay_failures",
+                "Connections that couldn't be passed through to the node that has the session, or broke off.",
+                failures.map(|(reason, counter)| (reason.label(), value(counter))),
+            ),
+            Metric::by(
+                "reason",
+                MetricKind::Counter,
+                "cluster_internal_refused",
+                "Connections that the internal listener closed (cluster.listen).",
+                refusals.map(|(reason, counter)| (reason.label(), value(counter))),
+            ),
         ]
     }
 }

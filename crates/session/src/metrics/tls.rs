@@ -67,9 +67,8 @@ pub(super) fn collect(cores: &[Arc<CoreMetrics>]) -> [Metric; 2] {
             (labels, sum(&|handshakes| &handshakes.completed[nth][usize::from(resumed)]))
         })
     });
-    let failed = HandshakeFailure::ALL.map(|(why, name)| {
-        (vec![("reason", name.to_owned())], sum(&|handshakes| &handshakes.failed[why as usize]))
-    });
+    let failed =
+        HandshakeFailure::ALL.map(|(why, name)| (name, sum(&|handshakes| &handshakes.failed[why as usize])));
     [
         Metric {
             name: "tls_handshakes",
@@ -77,14 +76,15 @@ pub(super) fn collect(cores: &[Arc<CoreMetrics>]) -> [Metric; 2] {
             kind: MetricKind::Counter,
             samples: completed.collect(),
         },
-        Metric {
-            name: "tls_handshake_failures",
-            help: "TLS handshakes that were not completed, by reason: protocol (the client broke it, or offers nothing that the \
-                   server accepts), timeout (limits.tls_handshake_timeout), plain_http (no TLS at all), evicted \
-                   (limits.tls_handshakes_max), disconnected.",
-            kind: MetricKind::Counter,
-            samples: failed.into(),
-        },
+        Metric::by(
+            "reason",
+            MetricKind::Counter,
+            "tls_handshake_failures",
+            "TLS handshakes that were not completed, by reason: protocol (the client broke it, or offers nothing that the \
+             server accepts), timeout (limits.tls_handshake_timeout), plain_http (no TLS at all), evicted \
+             (limits.tls_handshakes_max), disconnected.",
+            failed,
+        ),
     ]
 }
 

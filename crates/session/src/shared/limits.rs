@@ -106,13 +106,13 @@ impl SharedLimits {
     pub(crate) fn metric(&self) -> Metric {
         let tables = [&self.connections, &self.sessions, &self.users];
         let overflows = tables.into_iter().flatten().map(Counts::overflows).sum();
-        Metric {
-            name: "limit_table_full",
-            help: "Connections and sessions that weren't counted, because too many other addresses or users hold some \
-                   (address_limits.addresses_max, user_limits.users_max).",
-            kind: MetricKind::Counter,
-            samples: vec![(Vec::new(), overflows)],
-        }
+        Metric::one(
+            MetricKind::Counter,
+            "limit_table_full",
+            "Connections and sessions that weren't counted, because too many other addresses or users hold some \
+             (address_limits.addresses_max, user_limits.users_max).",
+            overflows,
+        )
     }
 }
 

@@ -9,7 +9,7 @@ use crate::ports::{
     Done, FeedUpdate, Feeds, Handover, Histogram, KeyInterest, LinkApp, MemberList, MembersQuery, Metric,
     MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Recheck,
     RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName, SocketRequest, Target, Ticket,
-    expiries,
+    expiries, plain_metrics,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -189,44 +189,33 @@ impl NodeInbox for Shared {
 impl MetricSource for Shared {
     fn metrics(&self) -> Vec<Metric> {
         let mut all = collect(&self.each_metrics());
-        let gauge = |name, help, value: usize| Metric {
-            name,
-            help,
-            kind: MetricKind::Gauge,
-            samples: vec![(Vec::new(), value as u64)],
-        };
-        all.push(Metric {
-            name: "memory_bytes",
-            help: "Memory held for clients, by class. Memory that several clients share counts once.",
-            kind: MetricKind::Gauge,
-            samples: self
-                .ledger
-                .by_class()
-                .map(|(class, bytes)| (vec![("class", class.to_owned())], bytes as u64))
-                .collect(),
+        all.push(Metric::by(
+            "class",
+            MetricKind::Gauge,
+            "memory_bytes",
+            "Memory held for clients, by class. Memory that several clients share counts once.",
+            self.ledger.by_class().map(|(class, bytes)| (class, bytes as u64)),
+        ));
+        let waiting = self.inboxes().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum::<usize>();
+        let waiting_bytes = self.inboxes().map(|inbox| inbox.charge.bytes()).sum::<usize>();
+        all.extend(plain_metrics! {
+            /// The budget for memory held for clients (limits.memory_bytes_max).
+            Gauge "memory_bytes_max" = self.ledger.bytes_max();
         });
-        all.push(gauge(
-            "memory_bytes_max",
-            "The budget for memory held for clients (limits.memory_bytes_max).",
-            self.ledger.bytes_max(),
-        ));
         all.push(expiries((self.expiries)()));
-        all.push(gauge(
-            "relayed_connections",
-            "Connections that are passed through to the nodes that have their clients' sessions.",
-            self.relayed.load(Ordering::Relaxed),
-        ));
+        all.extend(plain_metrics! {
+            /// Connections that are passed through to the nodes that have their clients' sessions.
+            Gauge "relayed_connections" = self.relayed.load(Ordering::Relaxed);
+        });
         all.push(self.limits.metric());
-        let draining = usize::from(self.drains() > 0);
-        all.push(gauge("draining", "1 from the signal to shut down on, otherwise 0.", draining));
-        let waiting = self.inboxes().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
-        all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
-        let waiting = self.inboxes().map(|inbox| inbox.charge.bytes()).sum();
-        all.push(gauge(
-            "inbox_bytes",
-            "Size of the messages from the control plane queued for a core.",
-            waiting,
-        ));
+        all.extend(plain_metrics! {
+            /// 1 from the signal to shut down on, otherwise 0.
+            Gauge "draining" = u8::from(self.drains() > 0);
+            /// Messages from the control plane queued for a core.
+            Gauge "inbox_messages" = waiting;
+            /// Size of the messages from the control plane queued for a core.
+            Gauge "inbox_bytes" = waiting_bytes;
+        });
         all
     }
 
