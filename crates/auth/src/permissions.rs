@@ -82,11 +82,6 @@ impl Rule {
             Topic::Room { .. } => &[],
         }
     }
-
-    /// Iterates over all patterns.
-    pub fn all_patterns(&self) -> impl Iterator<Item = &Pattern> {
-        self.feeds.iter().chain(&self.rooms)
-    }
 }
 
 /// Compiled rules.

@@ -155,11 +155,6 @@ impl Frame {
         }
     }
 
-    /// Returns a copy of the content; see [`Frame::bytes`].
-    pub fn copy_to_vec(&self) -> Vec<u8> {
-        self.bytes().into_owned()
-    }
-
     /// Appends a part of the content to `out`. Returns `false` if the kernel can't read a sealed memfd.
     ///
     /// # Panics
@@ -271,7 +266,7 @@ mod tests {
         let whole = parts.concat();
         assert_eq!((frame.len(), frame.is_empty()), (whole.len(), whole.is_empty()));
         assert_eq!(frame.is_file(), is_file);
-        assert_eq!(frame.copy_to_vec(), whole);
+        assert_eq!(*frame.bytes(), *whole);
         let clone = frame.clone();
         assert_eq!(meter.bytes(), whole.len());
         drop(frame);

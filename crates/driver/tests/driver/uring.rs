@@ -39,7 +39,7 @@ fn a_broadcast_larger_than_the_queue_arrives_in_order() {
     let meter = Meter::default();
     let frames: Vec<Frame> =
         (0..5_u8).map(|nth| Frame::shared(&[&[nth; 50][..usize::from(nth) * 10]], &meter)).collect();
-    let whole: Vec<u8> = frames.iter().flat_map(Frame::copy_to_vec).collect();
+    let whole: Vec<u8> = frames.iter().flat_map(|frame| frame.bytes().into_owned()).collect();
     for round in 1..=3 {
         let mut in_flight = 0;
         for far in &far {

@@ -100,11 +100,6 @@ impl Connection {
         }
     }
 
-    /// Returns `true` after [`Connection::close`] until the peer answers.
-    pub fn is_closing(&self) -> bool {
-        self.phase == Phase::Closing
-    }
-
     /// Returns `true` after [`Event::Closed`].
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
