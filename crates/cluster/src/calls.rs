@@ -11,8 +11,9 @@
 
 use crate::frame::Frame;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use stentor_hub::Data;
 use stentor_ports::{Acknowledged, Charge, Class, Ledger};
@@ -78,7 +79,7 @@ struct Batch<S> {
 impl<S: Fn(&Frame)> Batch<S> {
     fn flush(&self) {
         let texts = {
-            let (texts, charge) = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let (texts, charge) = &mut *self.waiting.lock();
             charge.set(0);
             std::mem::take(texts)
         };
@@ -89,7 +90,7 @@ impl<S: Fn(&Frame)> Batch<S> {
 
     /// Adds an acknowledgement. Returns `true` for the first one of a batch, and `None` if the batch is full.
     fn add(&self, text: Bytes) -> Option<bool> {
-        let (texts, charge) = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (texts, charge) = &mut *self.waiting.lock();
         charge.add(text.len() + ACKNOWLEDGEMENT_BYTES);
         texts.push(text);
         (charge.bytes() < BATCH_BYTES_MAX).then_some(texts.len() == 1)

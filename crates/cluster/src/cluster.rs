@@ -32,12 +32,13 @@ use crate::space::Space;
 use crate::surveys::Surveys;
 use absence::Absence;
 use bytes::Bytes;
+use parking_lot::Mutex;
 pub use revocations::REVOCATIONS_INTERVAL;
 use sockets::Sockets;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stentor_hub::{Data, HistoryLimits, PresenceMessage, Topic};
 use stentor_ports::{Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, RevocationList};
@@ -195,11 +196,7 @@ impl Cluster {
 
     /// The other nodes that are alive.
     pub(crate) fn others(&self) -> BTreeSet<NodeId> {
-        self.state().registry.others().map(|(node, _)| node).collect()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().registry.others().map(|(node, _)| node).collect()
     }
 
     pub(crate) fn send(&self, channel: Channel, frame: &Frame) -> Result<(), EngineError> {
@@ -209,7 +206,7 @@ impl Cluster {
 
     /// The name of a node, or its id.
     fn name_of(&self, node: NodeId) -> String {
-        let state = self.state();
+        let state = self.state.lock();
         state.registry.nodes().get(&node).map_or_else(|| node.to_string(), |record| record.name.clone())
     }
 
@@ -233,7 +230,7 @@ impl Cluster {
                 self.content(&Channel::from(room.clone()), payload)
             }) => {}
         }
-        let leave = self.state().registry.leave(since_1970(), &self.record(&*plane));
+        let leave = self.state.lock().registry.leave(since_1970(), &self.record(&*plane));
         // If this request fails, the other nodes notice only after `NODE_TTL`.
         let _ = self.engine.request(leave).await;
     }
@@ -259,7 +256,7 @@ impl Cluster {
             let now = clock::now();
             self.finish_surveys(now);
             let timeout = {
-                let state = &mut *self.state();
+                let state = &mut *self.state.lock();
                 if heartbeat.is_none()
                     && let Some(request) =
                         state.registry.handle_timeout(now, since_1970(), &self.record(&**plane))
@@ -275,7 +272,7 @@ impl Cluster {
                     heartbeat = None;
                     if let Some(Reply::Nodes(records)) = answer {
                         self.handle_nodes(records, &**plane);
-                        if std::mem::take(&mut self.state().is_joining) {
+                        if std::mem::take(&mut self.state.lock().is_joining) {
                             // If the engine's queue is full, the other nodes learn of this node a few seconds later.
                             let _ = self.send(Channel::Nodes, &Frame::Alive);
                             self.compare_revocations();
@@ -283,7 +280,7 @@ impl Cluster {
                     }
                 }
                 () = Relays::node_wanted(self.options.relays.as_deref()) => {
-                    self.state().registry.hasten(clock::now());
+                    self.state.lock().registry.hasten(clock::now());
                 }
                 () = self.surveyed.notified() => {}
                 () = sleep_until(timeout.unwrap_or(now).into()), if timeout.is_some() => {}
@@ -336,7 +333,7 @@ impl Cluster {
     fn handle_nodes(&self, records: Vec<(NodeId, Bytes)>, plane: &dyn LocalNode) {
         let now = clock::now();
         let changes = {
-            let registry = &mut self.state().registry;
+            let registry = &mut self.state.lock().registry;
             let ignored = registry.unreadable();
             let changes = registry.handle_nodes(now, since_1970(), records);
             if ignored == 0 && registry.unreadable() > 0 {
@@ -356,7 +353,7 @@ impl Cluster {
                 }
                 Change::Left(node, record) => {
                     tracing::warn!(node = record.name, id = %node, "a node has left the cluster, or is dead");
-                    self.state().surveys.handle_left(node);
+                    self.state.lock().surveys.handle_left(node);
                     self.sockets.handle_left(node);
                     self.observers.link.get().into_iter().for_each(|link| link.node_left(node.0));
                     // If an inbox is full, its core removes the dead node's members when that node doesn't answer.
@@ -392,7 +389,7 @@ impl Cluster {
                 self.counters.is_connected.store(1, Ordering::Relaxed);
                 self.absence.end();
                 {
-                    let state = &mut *self.state();
+                    let state = &mut *self.state.lock();
                     state.is_joining = true;
                     state.registry.hasten(clock::now());
                 }
@@ -419,7 +416,7 @@ impl Cluster {
 
     /// Asks an unknown node for its record at once. Otherwise, its sessions would be missing in answers, and its death unnoticed.
     fn handle_sender(&self, sender: NodeId) {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         if !state.registry.nodes().contains_key(&sender) {
             state.registry.hasten(clock::now());
             self.surveyed.notify_one();
@@ -436,11 +433,11 @@ impl Cluster {
             }
             Frame::Question { id, question } => self.answer(sender, id, question, plane),
             Frame::Answer { id, answer } => {
-                self.state().surveys.handle_answer(id, sender, answer.ok());
+                self.state.lock().surveys.handle_answer(id, sender, answer.ok());
                 self.surveyed.notify_one();
             }
             Frame::Acknowledged { call, texts } => {
-                let Some(answered) = self.state().calls.receiver(call) else { return };
+                let Some(answered) = self.state.lock().calls.receiver(call) else { return };
                 for json in texts {
                     answered(Data::Arguments { json, attachments: [].into() });
                 }

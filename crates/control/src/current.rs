@@ -1,7 +1,8 @@
 //! A value that a reload replaces. A reader gets the value that is current at this time, and may keep it
 //! after a reload.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 /// A replaceable value (see the module's documentation).
 pub(crate) struct Current<T>(RwLock<Arc<T>>);
@@ -12,10 +13,10 @@ impl<T> Current<T> {
     }
 
     pub(crate) fn load(&self) -> Arc<T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     pub(crate) fn store(&self, value: T) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+        *self.0.write() = Arc::new(value);
     }
 }

@@ -27,8 +27,9 @@ use crate::options::FeedsOptions;
 use crate::route::Routes;
 use crate::signals::Signals;
 use crate::upstream::{Coding, DocumentProcessor, Failure, Received, differ, is_json};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::{Differ, Ignored};
 use stentor_hub::{Document, FeedState, Key, KeyError, KeyRule};
@@ -202,7 +203,7 @@ struct KeyGuard {
 
 impl Drop for KeyGuard {
     fn drop(&mut self) {
-        self.pushed_documents.table().change(&self.key, |entry| entry.tasks -= 1);
+        self.pushed_documents.table.lock().change(&self.key, |entry| entry.tasks -= 1);
     }
 }
 
@@ -250,7 +251,7 @@ impl PushedDocuments {
     }
 
     pub(crate) fn stats(&self) -> PushStats {
-        let table = self.table();
+        let table = self.table.lock();
         let units = self.bodies_max as usize - self.bodies.available_permits();
         PushStats {
             keys: table.entries.len(),
@@ -293,13 +294,13 @@ impl PushedDocuments {
         self.make_room(old, new).await?;
         let document = change.document.clone();
         if let Err(busy) = self.deliver(key, FeedUpdate::Changed(change)).await {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             table.bytes = table.bytes - new + old;
             return Err(busy);
         }
         drop(room);
         *stored = Some(StoredDocument { document, sequence });
-        self.table().change(key, |entry| entry.bytes = Some(new));
+        self.table.lock().change(key, |entry| entry.bytes = Some(new));
         Ok(true)
     }
 
@@ -327,7 +328,7 @@ impl PushedDocuments {
         if let Some(feeds) = self.data_plane.pushed_feeds() {
             return shared::delete(feeds, key, sequence).await;
         }
-        if !self.table().entries.contains_key(key) {
+        if !self.table.lock().entries.contains_key(key) {
             return Err(PushError::Unknown);
         }
         let guard = self.acquire(key).await?;
@@ -348,7 +349,7 @@ impl PushedDocuments {
     /// Removes a document here and from the data plane.
     async fn forget(&self, key: &Key, stored: &mut Option<StoredDocument>) {
         self.deliver_until_accepted(key, FeedUpdate::Forget).await;
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.bytes -= bytes_of(stored);
         table.change(key, |entry| entry.bytes = None);
         *stored = None;
@@ -361,7 +362,7 @@ impl PushedDocuments {
             entry.wanted = wanted;
             entry.tasks += usize::from(wanted);
         };
-        let Some(slot) = self.table().change(key, change) else {
+        let Some(slot) = self.table.lock().change(key, change) else {
             return self.handle_cold_wanted(key, wanted);
         };
         if wanted {
@@ -395,7 +396,7 @@ impl PushedDocuments {
         if !self.is_declared(key) {
             return false;
         }
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if !wanted {
             table.waiting.remove(key);
         } else if table.waiting.len() < self.config.load().options.pushed_keys_max {
@@ -451,7 +452,7 @@ impl PushedDocuments {
     async fn acquire(self: &Arc<Self>, key: &Key) -> Result<KeyGuard, PushError> {
         loop {
             let idle = {
-                let mut table = self.table();
+                let mut table = self.table.lock();
                 if table.entries.len() < self.config.load().options.pushed_keys_max
                     || table.entries.contains_key(key)
                 {
@@ -474,7 +475,7 @@ impl PushedDocuments {
         let most = self.config.load().options.pushed_documents_bytes_max;
         loop {
             let idle = {
-                let mut table = self.table();
+                let mut table = self.table.lock();
                 let rest = table.bytes - old;
                 if rest.checked_add(new).is_some_and(|sum| sum <= most) {
                     table.bytes = rest + new;
@@ -495,12 +496,6 @@ impl PushedDocuments {
         let mut stored = guard.slot.lock().await;
         tracing::debug!(key = guard.key.as_str(), "evicted a pushed document");
         self.forget(&guard.key, &mut stored).await;
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // A poisoned lock is ignored: no code panics while it holds the lock, and the table would be
-        // consistent even after a panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

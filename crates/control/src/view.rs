@@ -2,7 +2,8 @@
 //! read it.
 
 use crate::schedule::{FAILURE_CLASSES, LaneStats, Scheduler, Stats};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stentor_hub::Key;
 
@@ -34,7 +35,7 @@ impl FeedsView {
 
     /// Replaces the upstreams. An upstream with the same name as before keeps its counts.
     pub(crate) fn configure(&self, upstreams: impl Iterator<Item = Arc<str>>) {
-        let (_, views) = &mut *self.lock();
+        let (_, views) = &mut *self.0.lock();
         let mut before = std::mem::take(views);
         views.extend(upstreams.map(|name| {
             let place = before.iter().position(|view| view.name == name);
@@ -48,21 +49,21 @@ impl FeedsView {
     /// Makes the view of one upstream with every kind of failure.
     pub(crate) fn with_every_failure(name: &str) -> Self {
         let view = Self::new([name.into()].into_iter());
-        view.lock().1[0].lane.has_failed = [true; FAILURE_CLASSES];
+        view.0.lock().1[0].lane.has_failed = [true; FAILURE_CLASSES];
         view
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.lock().0
+        self.0.lock().0
     }
 
     pub(crate) fn upstreams(&self) -> Vec<UpstreamView> {
-        self.lock().1.clone()
+        self.0.lock().1.clone()
     }
 
     /// Copies the scheduler's current statistics.
     pub(crate) fn show(&self, scheduler: &Scheduler) {
-        let (stats, upstreams) = &mut *self.lock();
+        let (stats, upstreams) = &mut *self.0.lock();
         *stats = scheduler.stats();
         for (upstream, lane) in upstreams.iter_mut().zip(scheduler.lanes()) {
             upstream.failing_since =
@@ -73,7 +74,7 @@ impl FeedsView {
 
     /// Counts a finished fetch, and stores its failure.
     pub(crate) fn record_fetch(&self, upstream: usize, key: &Key, has_failed: bool, failure: Option<String>) {
-        let upstream = &mut self.lock().1[upstream];
+        let upstream = &mut self.0.lock().1[upstream];
         upstream.fetches += 1;
         upstream.failures += u64::from(has_failed);
         if let Some(failure) = failure {
@@ -83,10 +84,6 @@ impl FeedsView {
 
     /// Stores the time until the next fetch that `Cache-Control` of a response sets.
     pub(crate) fn show_max_age(&self, upstream: usize, max_age: Option<Duration>) {
-        self.lock().1[upstream].max_age = max_age;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (Stats, Vec<UpstreamView>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().1[upstream].max_age = max_age;
     }
 }

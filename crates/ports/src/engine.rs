@@ -3,10 +3,11 @@
 //! The link sets them before it accepts the first worker, and the cores read them with each request of a client.
 
 use crate::{ClientConnection, LinkApp};
+use parking_lot::RwLock;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// The path of an application whose workers haven't chosen one.
@@ -220,7 +221,7 @@ impl LinkApps {
 
     /// The application of a request's path, with its options. The longest path wins.
     pub fn find(&self, path: &str) -> Option<(LinkApp, Arc<EngineOptions>)> {
-        let apps = self.options.read().unwrap_or_else(PoisonError::into_inner);
+        let apps = self.options.read();
         let found = apps.iter().enumerate().filter(|(_, options)| options.is_at(path));
         let (place, options) = found.max_by_key(|(_, options)| options.path.len())?;
         Some((LinkApp(u16::try_from(place).ok()?), options.clone()))
@@ -228,14 +229,14 @@ impl LinkApps {
 
     /// The application, other than `app`, whose clients have this path.
     pub fn other_at(&self, path: &str, app: LinkApp) -> Option<LinkApp> {
-        let apps = self.options.read().unwrap_or_else(PoisonError::into_inner);
+        let apps = self.options.read();
         let place = apps.iter().position(|options| *options.path == *path)?;
         Some(LinkApp(u16::try_from(place).ok()?)).filter(|other| *other != app)
     }
 
     /// Sets the options of an application's workers. Clients that are connected keep theirs.
     pub fn set(&self, app: LinkApp, options: EngineOptions) {
-        let mut apps = self.options.write().unwrap_or_else(PoisonError::into_inner);
+        let mut apps = self.options.write();
         if let Some(known) = apps.get_mut(usize::from(app.0)) {
             *known = Arc::new(EngineOptions { is_of_worker: true, ..options });
         }

@@ -8,8 +8,9 @@ use crate::{
     MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck,
     RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName, SocketRequest, Target, Ticket,
 };
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use stentor_hub::{Key, PresenceMessage, Room};
 
 /// A call that makes the data plane act: the method and its arguments.
@@ -229,7 +230,7 @@ pub struct Link {
 impl Link {
     /// Takes the calls since the last call of this function.
     pub fn take(&self) -> Vec<LinkCall> {
-        std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.calls.lock())
     }
 
     /// While `true`, the link refuses reports, like a full inbox.
@@ -238,7 +239,7 @@ impl Link {
     }
 
     fn record(&self, call: LinkCall) {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+        self.calls.lock().push(call);
     }
 }
 

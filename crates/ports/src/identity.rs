@@ -10,9 +10,10 @@
 
 use super::{Asking, Authorizer, Denial, EventEmit, Principal, PublicId, ReservedSession, Ticket};
 use crate::source_of;
+use parking_lot::Mutex;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Room;
 
@@ -78,7 +79,7 @@ impl FirstMessages {
         if *self.namespace != *namespace {
             return Vec::new();
         }
-        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.messages.lock())
     }
 }
 

@@ -11,11 +11,12 @@
 use crate::identity::SidHasher;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::Principal;
+use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_hub::Room;
 
@@ -93,7 +94,7 @@ impl PublishedKeys {
         let texts = [room.namespace(), room.name(), key];
         let hash = u128::from(self.hash(0, user, &texts)) << 64 | u128::from(self.hash(1, user, &texts));
         let source = if user.is_some() { self.hash(2, user, &[]) } else { self.hash(address, None, &[]) };
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.lock();
         let Keys { all, by_age, by_source } = &mut *keys;
         while let Some((at, oldest, source)) = by_age.front()
             && now.saturating_duration_since(*at) >= TTL

@@ -3,8 +3,8 @@
 //! Each kind of refusal is logged once a minute per value, for at most `VALUES_MAX` values of a node. Further refusals are
 //! counted, and the first line of the next minute includes their number.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Time during which a kind of refusal is logged once per value.
@@ -69,12 +69,8 @@ impl RefusalLog {
     /// Returns the line if a refusal must be logged now. Otherwise, counts the refusal and returns `None`.
     pub fn admit(&self, now: Instant, refusal: Refusal, value: &str) -> Option<Logged> {
         let value: String = value.chars().take(VALUE_CHARS_MAX).flat_map(char::escape_default).collect();
-        let mut minute = match self.minute.try_lock() {
-            Ok(minute) => minute,
-            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            // While another core logs a refusal, this one is only counted, so no core waits.
-            Err(TryLockError::WouldBlock) => return self.miss(),
-        };
+        // While another core logs a refusal, this one is only counted, so no core waits.
+        let Some(mut minute) = self.minute.try_lock() else { return self.miss() };
         if minute.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= INTERVAL) {
             *minute = Minute { begun: Some(now), logged: Vec::new() };
         }

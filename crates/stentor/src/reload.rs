@@ -17,9 +17,10 @@ use crate::config::options::Options;
 use crate::config::{Changes, Config, Finding, Problems};
 use crate::logging::LevelHandle;
 use crate::machine;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use stentor_control::{Auth, ControlHandle, Reload};
 use stentor_edge::{NodeHandle, PreparedTls, TlsHandle};
 use stentor_ports::{Commands, Done, IdentityFilter, Recheck, RecheckAction};
@@ -93,7 +94,7 @@ impl Reloader {
 
     /// Returns the applied configuration.
     pub(crate) fn running(&self) -> Config {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.running.lock().clone()
     }
 
     /// Reloads the configuration and logs the result. Returns a report in JSON, or the reason why nothing has
@@ -165,7 +166,7 @@ impl Reloader {
             parts.plane.recheck(everybody, Done::new(move |_| _ = looked_at.send(())));
             let _ = all_sessions.await;
         }
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        *self.running.lock() = config;
         Ok(())
     }
 }

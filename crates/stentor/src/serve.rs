@@ -10,6 +10,7 @@ use crate::service_manager::{Notice, notify};
 use crate::takeover::{Running, TakeoverListener, Unpublished};
 use crate::wiring::{self, Launched};
 use anyhow::Context;
+use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::cell::Cell;
 use std::io::Write;
@@ -18,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use stentor_control::{AdminListener, Secrets};
 use stentor_edge::StaticRoute;
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         if let Some(path) = &path {
             sources = sources.file(path);
         }
-        let mut secrets = secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut secrets = secrets.lock();
         let loaded = sources.environment_after(environment(), &secrets).flags(flags.clone()).load()?;
         *secrets = loaded.0.secrets.clone();
         Ok(loaded)

@@ -10,7 +10,8 @@ use crate::socketio::{
     Target as Asked,
 };
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{Data, Rooms};
 use stentor_json as json;
@@ -53,7 +54,7 @@ impl Allowance {
     /// Takes the cost of a request or an answer. Returns `true` if there was any allowance left.
     #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     fn take(&self, now: Instant, bytes: usize) -> bool {
-        let (left, at) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, at) = &mut *self.0.lock();
         *left = (*left + now.saturating_duration_since(*at).as_secs_f64() * BYTES_PER_SECOND)
             .min(BYTES_PER_SECOND);
         *at = now;
@@ -67,7 +68,7 @@ impl Allowance {
     /// Takes the cost of an answer, whether or not there is any allowance left.
     #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     fn charge(&self, bytes: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 -= bytes as f64;
+        self.0.lock().0 -= bytes as f64;
     }
 }
 

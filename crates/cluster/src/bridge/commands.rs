@@ -11,7 +11,7 @@ use crate::socketio::{
 use crate::surveys::SURVEY_TIMEOUT;
 use redis::{Pipeline, Value};
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use stentor_hub::{Room, Rooms};
 use stentor_ports::{Command, Concerned, Done, RoomList, RoomsQuery, SessionInfo, SessionList, Target};
 use tokio::sync::mpsc;
@@ -183,7 +183,7 @@ impl Bridge {
 
     /// Asks all questions, for as long as the node runs.
     pub(super) async fn ask_all(self: Arc<Self>) {
-        let questions = self.questions.1.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let questions = self.questions.1.lock().take();
         let Some(mut questions) = questions else { return };
         let mut asked = JoinSet::new();
         loop {
@@ -248,7 +248,7 @@ impl Bridge {
 }
 
 /// Questions that wait to be asked.
-pub(super) type Questions = (mpsc::Sender<Question>, std::sync::Mutex<Option<mpsc::Receiver<Question>>>);
+pub(super) type Questions = (mpsc::Sender<Question>, parking_lot::Mutex<Option<mpsc::Receiver<Question>>>);
 
 fn names(rooms: &Rooms) -> Vec<Arc<str>> {
     rooms.iter().map(|room| room.name().into()).collect()

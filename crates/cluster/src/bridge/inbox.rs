@@ -4,9 +4,10 @@
 use crate::engine::Limits;
 use crate::socketio::decoded_bytes_max;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::Notify;
 
@@ -88,12 +89,8 @@ impl Inbox {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Arrived>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn push(&self, message: Arrived) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let bytes = bytes_of(&message);
         let is_full = self.charge.bytes() + bytes > self.bytes_max && !queue.is_empty();
         if is_full || queue.len() >= self.messages_max {
@@ -108,7 +105,7 @@ impl Inbox {
 
     pub(super) async fn next(&self) -> Taken<'_> {
         loop {
-            if let Some(message) = self.queue().pop_front() {
+            if let Some(message) = self.queue.lock().pop_front() {
                 return Taken { message, inbox: self };
             }
             self.added.notified().await;

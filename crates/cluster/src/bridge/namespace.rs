@@ -6,8 +6,9 @@ use super::protocol::Protocol;
 use super::refused::Refused;
 use crate::socketio::{Event, Selection};
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 use stentor_hub::{Data, Room, RoomError, Rooms, ShrinkingMap};
 use stentor_ports::{Broadcast, LocalNode, PublicId, Target};
@@ -51,7 +52,7 @@ impl Namespace {
     }
 
     fn rooms(&self) -> MutexGuard<'_, MemberRooms> {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rooms = self.rooms.lock();
         rooms.expected.expire(Instant::now());
         rooms
     }

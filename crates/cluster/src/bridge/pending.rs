@@ -1,8 +1,9 @@
 //! Requests of this node that wait for answers of other servers.
 
 use crate::socketio::{Response, ResponseBody};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Maximum number of requests that wait for answers.
@@ -22,24 +23,20 @@ pub(super) struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.pending.requests().remove(&self.id);
+        self.pending.0.lock().remove(&self.id);
     }
 }
 
 impl Pending {
-    fn requests(&self) -> MutexGuard<'_, HashMap<Arc<str>, mpsc::Sender<ResponseBody>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn is_waiting(&self) -> bool {
-        !self.requests().is_empty()
+        !self.0.lock().is_empty()
     }
 
     /// Begins to wait for answers to a new request. `None` if too many requests wait.
     pub(super) fn begin(&self) -> Option<Waiting<'_>> {
         let id: Arc<str> = format!("{:016x}", fastrand::u64(..)).into();
         let (sender, answers) = mpsc::channel(ANSWERS_MAX);
-        let mut requests = self.requests();
+        let mut requests = self.0.lock();
         if requests.len() >= REQUESTS_MAX {
             return None;
         }
@@ -50,7 +47,7 @@ impl Pending {
 
     /// Handles a server's answer.
     pub(super) fn handle(&self, response: Response) {
-        if let Some(sender) = self.requests().get(&response.id) {
+        if let Some(sender) = self.0.lock().get(&response.id) {
             // Without room for the answer, the server counts as one that didn't answer.
             let _ = sender.try_send(response.body);
         }

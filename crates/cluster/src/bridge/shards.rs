@@ -12,10 +12,11 @@ use crate::engine::common::Endpoint;
 use crate::engine::redis::link::Sender;
 use crate::engine::redis::publisher::take_batch;
 use crate::engine::redis::slots::Owners;
+use parking_lot::{Mutex, MutexGuard};
 use redis::{Pipeline, Value};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
@@ -60,7 +61,7 @@ pub(super) enum Changes {
 
 impl Shard {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Resets the state because a connection has begun (`true`) or is lost. No channel is subscribed then.
@@ -145,7 +146,7 @@ impl Shards {
     }
 
     fn owners(&self) -> MutexGuard<'_, Owners<Shard>> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owners.lock()
     }
 
     /// The server of a sharded channel, if a primary has its slot.

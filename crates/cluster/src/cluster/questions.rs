@@ -25,7 +25,7 @@ impl Cluster {
         finish: Finish,
     ) {
         let (nodes, id) = {
-            let state = &mut *self.state();
+            let state = &mut *self.state.lock();
             let others = state.registry.others().map(|(node, _)| node);
             let nodes: BTreeSet<NodeId> =
                 others.filter(|node| to.is_none_or(|to| to.contains(node))).collect();
@@ -43,7 +43,7 @@ impl Cluster {
         };
         count(&self.counters.surveys.begun);
         {
-            let state = &mut *self.state();
+            let state = &mut *self.state.lock();
             state.surveys.handle_answer(id, self.node, Some(answer));
             state.finishes.insert(id, finish);
         }
@@ -55,7 +55,7 @@ impl Cluster {
             Some(_) => nodes.into_iter().filter(|node| is_lost(Channel::Node(*node))).collect(),
         };
         if !unasked.is_empty() {
-            let surveys = &mut self.state().surveys;
+            let surveys = &mut self.state.lock().surveys;
             unasked.into_iter().for_each(|node| surveys.handle_answer(id, node, None));
         }
         self.surveyed.notify_one();
@@ -64,7 +64,7 @@ impl Cluster {
     /// The other nodes that have given these ids to sessions. Empty if the issuer of one of them isn't alive, or is unknown.
     pub(crate) fn issuers_of(&self, ids: impl Iterator<Item = PublicId>) -> BTreeSet<NodeId> {
         let issuers: Option<BTreeSet<NodeId>> = {
-            let registry = &self.state().registry;
+            let registry = &self.state.lock().registry;
             ids.map(|id| registry.issuer_of(id)).collect()
         };
         let mut issuers = issuers.unwrap_or_default();
@@ -74,13 +74,13 @@ impl Cluster {
 
     /// Begins a call. `answered` receives the acknowledgements of other nodes. Returns the call's id, or `None` if too many calls wait.
     pub(crate) fn begin_call(&self, timeout: Duration, answered: &Acknowledged) -> Option<u64> {
-        self.state().calls.begin(clock::now(), timeout, answered)
+        self.state.lock().calls.begin(clock::now(), timeout, answered)
     }
 
     /// Answers the surveys that have a result.
     pub(super) fn finish_surveys(&self, now: Instant) {
         let finished: Vec<_> = {
-            let state = &mut *self.state();
+            let state = &mut *self.state.lock();
             state.calls.expire(now);
             let ids = state.surveys.finished(now);
             ids.into_iter()

@@ -22,8 +22,9 @@ use crate::engine::{Channel, EngineError, Request};
 use crate::frame::{Frame, SocketAnswer, SocketFrame};
 use crate::metrics::{Outcome, count};
 use crate::rooms::READ_INTERVAL;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Epoch, Position, Room, Topic};
 use stentor_ports::{
@@ -90,7 +91,7 @@ impl Sockets {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn begin(&self, nodes: BTreeSet<NodeId>) -> (Asking<'_>, oneshot::Receiver<(NodeId, SocketAnswer)>) {
@@ -170,7 +171,7 @@ impl Cluster {
 
     /// Runs the searches for sockets. Never returns.
     pub(crate) async fn find_sockets(self: &Arc<Self>, plane: &Arc<dyn LocalNode>) {
-        let receiver = self.sockets.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let receiver = self.sockets.receiver.lock().take();
         let Some(mut questions) = receiver else { return std::future::pending().await };
         let mut finds = JoinSet::new();
         loop {

@@ -41,7 +41,7 @@ impl Cluster {
 impl MetricSource for Cluster {
     fn metrics(&self) -> Vec<Metric> {
         let now = clock::now();
-        let state = &*self.state();
+        let state = &*self.state.lock();
         let registry = &state.registry;
         let age = registry.age(now).unwrap_or_default().as_secs();
         let mut all = self.counters.metrics(&Gauges {
@@ -74,7 +74,7 @@ impl Topology for Cluster {
             connections: record.connections,
             is_this: *node == self.node,
         };
-        self.state().registry.nodes().iter().map(info).collect()
+        self.state.lock().registry.nodes().iter().map(info).collect()
     }
 
     fn is_ordered(&self, room: &Room) -> bool {

@@ -3,10 +3,10 @@
 //! If the node takes events too slowly, all waiting messages are dropped. The node sees a lost connection in their place and reads the
 //! missed messages, as after any other loss. So a slow node never slows its connection to the engine down until the server closes it.
 
-use super::common::locked;
 use super::{Event, Limits};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::Notify;
 
@@ -32,12 +32,6 @@ struct Shared {
     bytes_max: usize,
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        locked(&self.queue)
-    }
-}
-
 /// The engine's end.
 #[derive(Clone)]
 pub struct EventSender(Arc<Sender>);
@@ -46,7 +40,7 @@ struct Sender(Arc<Shared>);
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        self.0.queue().is_closed = true;
+        self.0.queue.lock().is_closed = true;
         self.0.changed.notify_one();
     }
 }
@@ -79,7 +73,7 @@ impl EventSender {
     pub fn send(&self, event: Event) {
         let shared = &self.0.0;
         let bytes = bytes_of(&event);
-        let mut queue = shared.queue();
+        let mut queue = shared.queue.lock();
         match &event {
             Event::Message { .. } => {
                 let is_full = queue.events.len() >= shared.messages_max
@@ -105,7 +99,7 @@ impl EventSender {
 
     /// Number of times that all waiting messages were dropped.
     pub fn overflows(&self) -> u64 {
-        self.0.0.queue().overflows
+        self.0.0.queue.lock().overflows
     }
 }
 
@@ -114,7 +108,7 @@ impl EventReceiver {
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             {
-                let mut queue = self.0.queue();
+                let mut queue = self.0.queue.lock();
                 if let Some(event) = queue.events.pop_front() {
                     self.0.charge.subtract(bytes_of(&event));
                     return Some(event);

@@ -2,7 +2,6 @@
 //!
 //! [`Bus`] is the engine's server without time, tasks or chance of its own, so that a simulation can drive it.
 
-use super::common::locked;
 use super::{
     Answer, Channel, Engine, EngineError, Event, EventReceiver, EventSender, FEED_CHANGES_BYTES_MAX,
     FEED_CHANGES_MAX, FeedLog, HEAD_TTL, History, Lease, Limits, Reply, Request, Version, check_size, events,
@@ -11,8 +10,9 @@ use super::{
 use crate::NodeId;
 use crate::clock::now;
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room};
 use stentor_ports::Ledger;
@@ -393,7 +393,7 @@ impl Memory {
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
-        locked(&self.0)
+        self.0.lock()
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Bus) -> R) -> R {

@@ -8,8 +8,9 @@ use crate::clock::now;
 use crate::engine::{Engine, EngineError, Reply, Request};
 use crate::frame::{Frame, FrameError, Frames};
 use crate::space::Space;
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stentor_hub::{Document, Key, Position};
 use stentor_ports::{
@@ -84,19 +85,15 @@ impl FeedDriver {
         Self { state: Mutex::new(state), settled: Notify::new(), changed: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the machine.
     fn change<R>(&self, change: impl FnOnce(&mut Feeds) -> R) -> R {
-        let result = change(&mut self.state().feeds);
+        let result = change(&mut self.state.lock().feeds);
         self.changed.notify_one();
         result
     }
 
     pub(crate) fn stats(&self) -> FeedStats {
-        self.state().feeds.stats()
+        self.state.lock().feeds.stats()
     }
 
     /// Handles a change of the data plane's subscribers.
@@ -106,7 +103,7 @@ impl FeedDriver {
 
     /// Takes the keys that the control plane fetches, or no longer fetches.
     pub(crate) fn take_to_fetch(&self) -> Vec<KeyInterest> {
-        std::mem::take(&mut self.state().to_fetch)
+        std::mem::take(&mut self.state.lock().to_fetch)
     }
 
     /// Handles news of a feed from the control plane. Returns the news if they are for this node alone.
@@ -116,7 +113,7 @@ impl FeedDriver {
 
     /// Lets clients of a feed wait until it is read. Returns the number that the read's number will exceed.
     pub(crate) fn confirm(&self, key: &Key) -> u64 {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         state.to_confirm.insert(key.clone());
         self.changed.notify_one();
         state.feeds.requests_drawn()
@@ -129,7 +126,7 @@ impl FeedDriver {
 
     /// Waits until other nodes know which leases this one has released.
     pub(crate) async fn released(&self) {
-        while self.state().feeds.is_releasing() {
+        while self.state.lock().feeds.is_releasing() {
             self.settled.notified().await;
         }
     }
@@ -162,7 +159,7 @@ impl FeedDriver {
 
     /// Stores a document that was pushed to this node, or deletes it.
     pub(crate) fn push(&self, key: &Key, push: PushedFeed, done: Done<PushResult>) {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         state.pushed += 1;
         state.pushes.insert(state.pushed, done);
         state.feeds.handle_push(now(), state.pushed, key, push);
@@ -171,11 +168,11 @@ impl FeedDriver {
 
     /// Reads the document of a key.
     pub(crate) fn read(&self, key: &Key, done: Done<ReadResult>) {
-        let known = self.state().feeds.document(key);
+        let known = self.state.lock().feeds.document(key);
         match known {
             Some(document) => done.answer(Ok(Ok(Some(document)))),
             None => {
-                self.state().reads.push((key.clone(), done));
+                self.state.lock().reads.push((key.clone(), done));
                 self.changed.notify_one();
             }
         }
@@ -186,7 +183,7 @@ impl FeedDriver {
         let mut requests = JoinSet::new();
         loop {
             let (timeout, reads) = {
-                let state = &mut *self.state();
+                let state = &mut *self.state.lock();
                 // Waiting clients are taken first, so the machine knows that their feeds have subscribers.
                 let to_confirm = std::mem::take(&mut state.to_confirm);
                 for wanted in with.plane.take_key_interest() {
@@ -203,14 +200,14 @@ impl FeedDriver {
                 let answer = with.engine.request(Request::LoadFeed { key: key.clone() });
                 requests.spawn(async move { Answered::Read(key, done, answer.await) });
             }
-            while let Some(output) = { self.state().feeds.poll_output() } {
+            while let Some(output) = { self.state.lock().feeds.poll_output() } {
                 self.carry_out(output, &with, &mut requests).await;
             }
             self.settled.notify_one();
             tokio::select! {
                 Some(answered) = requests.join_next() => match answered {
                     Ok(Answered::Machine(ticket, reply)) => {
-                        self.state().feeds.handle_reply(now(), ticket, reply, &with.has_memory_for);
+                        self.state.lock().feeds.handle_reply(now(), ticket, reply, &with.has_memory_for);
                     }
                     Ok(Answered::Read(key, done, reply)) => done.answer(Ok(with.read(&key, reply))),
                     Err(_) => {}
@@ -233,7 +230,7 @@ impl FeedDriver {
             }
             Output::Refused(error) => (with.refuse)(error),
             Output::Control(wanted) => {
-                self.state().to_fetch.push(wanted);
+                self.state.lock().to_fetch.push(wanted);
                 if let Some(control) = with.control.get() {
                     control.interest_changed();
                 }
@@ -244,7 +241,7 @@ impl FeedDriver {
                 }
             }
             Output::Pushed(id, answer) => {
-                let done = self.state().pushes.remove(&id);
+                let done = self.state.lock().pushes.remove(&id);
                 if let Some(done) = done {
                     done.answer(Ok(answer));
                 }

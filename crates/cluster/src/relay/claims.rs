@@ -12,11 +12,12 @@ use crate::NodeId;
 use crate::engine::{Engine, Reply, Request};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stentor_ports::{
     Charge, Class, Done, Ledger, Location, Metric, SessionClaim, SessionName, plain_metrics,
@@ -61,7 +62,7 @@ impl SessionClaim for Claim {}
 impl Drop for Claim {
     fn drop(&mut self) {
         self.claims.charge.subtract(CLAIM_BYTES);
-        let mut held = self.claims.held();
+        let mut held = self.claims.held.lock();
         let is_current = held.get(&self.name).is_some_and(|current| std::ptr::eq(current.as_ptr(), self));
         if is_current {
             held.remove(&self.name);
@@ -103,13 +104,9 @@ impl Claims {
         Arc::new(Self { node, engine, runtime, counters, charge, held: Mutex::default() })
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<Claim>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Number of claims.
     pub(super) fn len(&self) -> usize {
-        self.held().len()
+        self.held.lock().len()
     }
 
     fn request(&self, name: &Arc<str>, ttl: Duration) -> crate::engine::Answer {
@@ -128,7 +125,7 @@ impl Claims {
     ) {
         let name = name_of(session);
         let (claim, answer) = {
-            let mut held = self.held();
+            let mut held = self.held.lock();
             // A lookup would release the name if this node has it. So a claim that another request holds is renewed.
             let claim = held.get(&name).and_then(Weak::upgrade).or_else(|| {
                 let claim = claims.then(|| Arc::new(Claim { name: name.clone(), claims: self.clone() }))?;
@@ -169,7 +166,7 @@ impl Claims {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let names: Vec<Arc<str>> = self.held().keys().cloned().collect();
+            let names: Vec<Arc<str>> = self.held.lock().keys().cloned().collect();
             let mut renewals = JoinSet::new();
             for name in names {
                 if renewals.len() >= RENEWALS_MAX
@@ -177,7 +174,7 @@ impl Claims {
                 {
                     self.handle_renewal(renewed);
                 }
-                let held = self.held();
+                let held = self.held.lock();
                 // The claim may have been released in the meantime.
                 if held.contains_key(&name) {
                     renewals.spawn(self.request(&name, CLAIM_TTL));

@@ -2,8 +2,9 @@
 
 use crate::NodeId;
 use crate::registry::NodeRecord;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_ports::NodeTag;
 use tokio::sync::{Notify, watch};
@@ -55,10 +56,6 @@ struct Known {
 }
 
 impl Peers {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until a request waits for an unknown node.
     pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
@@ -70,7 +67,7 @@ impl Peers {
         let mut updates = self.updates.subscribe();
         for _ in 0..UPDATES_MAX {
             {
-                let known = self.known();
+                let known = self.known.lock();
                 if known.peers.contains_key(&tag) || known.left.contains(&tag) {
                     break;
                 }
@@ -85,7 +82,7 @@ impl Peers {
 
     /// Sets the nodes that are alive, `own` among them.
     pub(super) fn update(&self, own: NodeId, nodes: &BTreeMap<NodeId, NodeRecord>) {
-        let Known { peers, left } = &mut *self.known();
+        let Known { peers, left } = &mut *self.known.lock();
         peers.retain(|tag, peer| {
             let record = nodes.get(&peer.node);
             if record.is_none() {
@@ -110,17 +107,17 @@ impl Peers {
 
     /// The node of a tag.
     pub(super) fn find(&self, tag: NodeTag) -> Option<Found> {
-        self.known().peers.get(&tag).map(Peer::found)
+        self.known.lock().peers.get(&tag).map(Peer::found)
     }
 
     /// All nodes.
     pub(super) fn all(&self) -> Vec<Found> {
-        self.known().peers.values().map(Peer::found).collect()
+        self.known.lock().peers.values().map(Peer::found).collect()
     }
 
     /// Returns `true` if a node is alive and can be reached.
     pub(super) fn has(&self, tag: NodeTag) -> bool {
-        self.known().peers.contains_key(&tag)
+        self.known.lock().peers.contains_key(&tag)
     }
 }
 

@@ -6,8 +6,9 @@ use crate::clock::now;
 use crate::engine::{Engine, EngineError, Reply};
 use crate::space::Space;
 use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_hub::{HistoryLimits, Position, Room};
 use stentor_ports::{Busy, Charge, Class, Denial, Done, Ledger, LocalNode, PermissionReply};
@@ -74,25 +75,21 @@ impl RoomDriver {
         }
     }
 
-    fn rooms(&self) -> MutexGuard<'_, Rooms<Publisher>> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the machine, and charges the memory of its queues.
     fn change<R>(&self, change: impl FnOnce(&mut Rooms<Publisher>) -> R) -> R {
-        let mut rooms = self.rooms();
+        let mut rooms = self.rooms.lock();
         let result = change(&mut rooms);
         self.charge.set(rooms.held_bytes());
         result
     }
 
     pub(crate) fn stats(&self) -> RoomStats {
-        self.rooms().stats()
+        self.rooms.lock().stats()
     }
 
     /// Returns `true` if a room keeps history.
     pub(crate) fn keeps_history(&self, room: &Room) -> bool {
-        self.rooms().keeps_history(room)
+        self.rooms.lock().keeps_history(room)
     }
 
     /// Publishes a message of a client at the address `source`, or of a backend, with the optional idempotency key of
@@ -117,7 +114,7 @@ impl RoomDriver {
 
     /// Returns `true` if the history of a room is being read, or will be.
     pub(crate) fn is_reading(&self, room: &Room) -> bool {
-        self.rooms().is_reading(room)
+        self.rooms.lock().is_reading(room)
     }
 
     /// Waits until the cores have all messages that the engine now has of these rooms, or were notified of gaps.
@@ -128,7 +125,7 @@ impl RoomDriver {
         });
         self.changed.notify_one();
         for (room, since) in begun {
-            while !self.rooms().is_read(room, since) {
+            while !self.rooms.lock().is_read(room, since) {
                 sleep(READ_INTERVAL).await;
             }
         }
@@ -143,7 +140,7 @@ impl RoomDriver {
 
     /// Handles the loss of the connection to the engine.
     pub(crate) fn handle_disconnected(&self) {
-        self.rooms().handle_disconnected();
+        self.rooms.lock().handle_disconnected();
     }
 
     /// Handles a new connection to the engine, the first one or a later one.
@@ -154,7 +151,7 @@ impl RoomDriver {
 
     /// Handles an arrived message. Waits while too many messages wait for the data plane.
     pub(crate) async fn handle_message(&self, room: &Room, position: Position, content: Option<Content>) {
-        while self.rooms().is_full() {
+        while self.rooms.lock().is_full() {
             self.drained.notified().await;
         }
         self.change(|rooms| rooms.handle_message(room, position, content));

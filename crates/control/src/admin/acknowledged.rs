@@ -7,10 +7,11 @@ use super::publish::ask;
 use super::{Refusal, State, json, reason};
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Data;
 use stentor_ports::{Acknowledged, Charge, Class, Command, Concerned, Ledger, Target};
@@ -87,14 +88,10 @@ impl Gathered {
         Self { count_max, bytes_max, state, arrived: Notify::new() }
     }
 
-    fn received(&self) -> std::sync::MutexGuard<'_, Received> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the arguments of an acknowledgement: JSON texts joined by commas.
     fn add(&self, data: &Data) {
         let Data::Arguments { json, .. } = data else { return };
-        let mut received = self.received();
+        let mut received = self.state.lock();
         received.count += 1;
         let bytes = json.len() + ACKNOWLEDGEMENT_BYTES;
         if received.texts.len() < self.count_max && received.charge.bytes() + bytes <= self.bytes_max {
@@ -119,7 +116,7 @@ impl Gathered {
 
     /// Waits until that many acknowledgements have arrived.
     async fn wait_for(&self, count: usize) {
-        while self.received().count < count {
+        while self.state.lock().count < count {
             self.arrived.notified().await;
         }
     }
@@ -158,7 +155,7 @@ pub(super) async fn emit(
     .await?;
     // Without all of them, those that have arrived are the answer.
     let _ = tokio::time::timeout(timeout, gathered.wait_for(sessions)).await;
-    let acknowledgements = std::mem::take(&mut gathered.received().texts);
+    let acknowledgements = std::mem::take(&mut gathered.state.lock().texts);
     let missing = sessions.saturating_sub(acknowledgements.len());
     Ok(json(StatusCode::OK, &Answer { sessions, acknowledgements, missing, missing_nodes }))
 }
@@ -185,13 +182,13 @@ mod tests {
         for json in ["", "1,\"two\"", "3"] {
             gathered.add(&data(json));
         }
-        let received = gathered.received();
+        let received = gathered.state.lock();
         let texts: Vec<_> = received.texts.iter().map(|text| text.get()).collect();
         assert_eq!((texts, received.count), (vec!["[]", "[1,\"two\"]"], 3));
         let gathered = Gathered::new(9, ACKNOWLEDGEMENT_BYTES + 1, &ledger);
         gathered.add(&data("10"));
         gathered.add(&data("1"));
-        let received = gathered.received();
+        let received = gathered.state.lock();
         assert_eq!((received.texts.len(), received.count, received.charge.bytes()), (1, 2, 65));
     }
 

@@ -4,10 +4,10 @@
 //! the engine instead.
 
 use super::{Refusal, reason};
+use parking_lot::Mutex;
 use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_hub::Room;
 use tokio::time::Instant;
@@ -47,10 +47,6 @@ pub(crate) struct IdempotencyKeys {
 }
 
 impl IdempotencyKeys {
-    fn keys(&self) -> MutexGuard<'_, Keys> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn hash(&self, room: &Room, key: &str) -> u128 {
         let [high, low] =
             self.hashers.each_ref().map(|hasher| hasher.hash_one((room.namespace(), room.name(), key)));
@@ -60,7 +56,7 @@ impl IdempotencyKeys {
     /// Starts using a key. Returns `None` if a message with this key has already been published.
     pub(super) fn begin(&self, now: Instant, room: &Room, key: &str) -> Result<Option<UsedKey<'_>>, Refusal> {
         let hash = self.hash(room, key);
-        let Keys { all, by_age } = &mut *self.keys();
+        let Keys { all, by_age } = &mut *self.keys.lock();
         while let Some((at, oldest)) = by_age.front()
             && now.saturating_duration_since(*at) >= TTL
         {
@@ -87,7 +83,7 @@ impl IdempotencyKeys {
     }
 
     fn end(&self, hash: u128, is_published: bool) {
-        let Keys { all, by_age } = &mut *self.keys();
+        let Keys { all, by_age } = &mut *self.keys.lock();
         if is_published {
             all.entry(hash).and_modify(|published| *published = true);
         } else if all.remove(&hash).is_some() {
@@ -139,7 +135,7 @@ mod tests {
         }
         assert_eq!(publish(&keys, now, &room, "one more", true), "too_many_idempotency_keys");
         assert_eq!(publish(&keys, now + TTL, &room, "one more", false), "new");
-        let left = keys.keys();
+        let left = keys.keys.lock();
         assert_eq!((left.all.len(), left.by_age.len()), (0, 0));
     }
 }

@@ -4,10 +4,11 @@
 //! task. tokio schedules such a task again, and wakes another thread to look for work. That thread finds
 //! none. Half of the control plane's thread wake-ups by a request were of this kind.
 
+use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Maximum number of polls of a future in one turn of its task. If the future still wakes itself after that,
@@ -29,7 +30,7 @@ struct Wakes {
 
 impl Wakes {
     fn set_task(&self, waker: &Waker) {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).clone_from(waker);
+        self.task.lock().clone_from(waker);
     }
 }
 
@@ -40,7 +41,7 @@ impl Wake for Wakes {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if self.state.swap(WOKEN, Ordering::AcqRel) == WAITING {
-            self.task.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+            self.task.lock().wake_by_ref();
         }
     }
 }

@@ -2,32 +2,16 @@
 
 use super::metrics::AuthMetrics;
 use crate::access::allows;
+use crate::current::Current;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use stentor_auth::{Attributes, Permissions};
 use stentor_ports::{Access, Authorizer, Decision, Denial, Question};
 
-/// The rules for all clients, which change when the configuration is reloaded.
-#[derive(Debug, Default)]
-pub(super) struct SharedPermissions(RwLock<Arc<Permissions>>);
-
-impl SharedPermissions {
-    pub(super) fn new(permissions: Permissions) -> Self {
-        Self(RwLock::new(Arc::new(permissions)))
-    }
-
-    pub(super) fn replace(&self, permissions: Permissions) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(permissions);
-    }
-
-    fn current(&self) -> Arc<Permissions> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
 /// Decides what clients with one identity may do.
 pub(super) struct ClientAuthorizer {
-    shared: Arc<SharedPermissions>,
+    /// The rules for all clients.
+    shared: Arc<Current<Permissions>>,
     /// The token's claims. `None` for anonymous clients.
     attributes: Option<Attributes>,
     /// The token's grants. `None` if it has none.
@@ -43,7 +27,7 @@ impl fmt::Debug for ClientAuthorizer {
 
 impl ClientAuthorizer {
     pub(super) fn new(
-        shared: Arc<SharedPermissions>,
+        shared: Arc<Current<Permissions>>,
         attributes: Option<Attributes>,
         grants: Option<Permissions>,
         metrics: AuthMetrics,
@@ -53,7 +37,7 @@ impl ClientAuthorizer {
 
     fn allows(&self, access: Access<'_>) -> bool {
         let check = |permissions: &Permissions| allows(permissions, self.attributes.as_ref(), access);
-        check(&self.shared.current()) || self.grants.as_ref().is_some_and(check)
+        check(&self.shared.load()) || self.grants.as_ref().is_some_and(check)
     }
 }
 

@@ -9,9 +9,10 @@ use crate::upstream::HttpClient;
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::Uri;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::gauge::Gauge;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_auth::{Issuer, Key, KeySet};
 use stentor_ports::{IdentityReply, ProxyUser};
@@ -151,13 +152,13 @@ impl IssuerState {
 
     /// Returns the known keys.
     pub(super) fn keys(&self) -> Arc<[Key]> {
-        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.keys.read().clone()
     }
 
     /// Makes a client wait for a fetch of the keys. Returns `false` if no fetch is possible now.
     pub(super) fn wait(&self, waiting: Waiting) -> bool {
         let Some(remote) = &self.remote else { return false };
-        let waits = remote.schedule().wait(Instant::now().into_std(), waiting).is_ok();
+        let waits = remote.schedule.lock().wait(Instant::now().into_std(), waiting).is_ok();
         if waits {
             remote.wake.notify_one();
         }
@@ -168,8 +169,8 @@ impl IssuerState {
     /// configuration.
     pub(super) async fn next_fetch(&self, metrics: &AuthMetrics, log: &mut FailureLog) -> Option<Fetched> {
         let remote = self.remote.as_ref()?;
-        while !remote.schedule().poll_fetch(Instant::now().into_std()) {
-            let due_at = remote.schedule().poll_timeout().into();
+        while !remote.schedule.lock().poll_fetch(Instant::now().into_std()) {
+            let due_at = remote.schedule.lock().poll_timeout().into();
             tokio::select! {
                 () = tokio::time::sleep_until(due_at) => {}
                 () = remote.wake.notified() => {}
@@ -184,28 +185,23 @@ impl IssuerState {
         let has_changed = outcome.is_ok_and(|set| self.replace_keys(set));
         let known = i64::try_from(self.keys().len()).unwrap_or(i64::MAX);
         metrics.keys.get_or_create(&IssuerLabels { issuer: issuer.clone() }).set(known);
-        let waiting = remote.schedule().handle_result(Instant::now().into_std(), is_success);
+        let waiting = remote.schedule.lock().handle_result(Instant::now().into_std(), is_success);
         Some(Fetched { waiting, is_success, has_changed })
     }
 
     /// Stops fetching keys. Returns the clients that wait for them.
     pub(super) fn give_up(&self) -> Fetched {
         let remote = self.remote.as_ref();
-        let waiting = remote.map(|remote| remote.schedule().handle_result(Instant::now().into_std(), false));
+        let waiting =
+            remote.map(|remote| remote.schedule.lock().handle_result(Instant::now().into_std(), false));
         Fetched { waiting: waiting.unwrap_or_default(), is_success: false, has_changed: false }
     }
 
     fn replace_keys(&self, set: KeySet) -> bool {
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.write();
         let changed = **keys != *set.keys;
         *keys = set.keys.into();
         changed
-    }
-}
-
-impl Remote {
-    fn schedule(&self) -> MutexGuard<'_, Schedule<Waiting>> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

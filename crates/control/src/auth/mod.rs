@@ -21,15 +21,17 @@ pub use fetch::reach_issuer;
 pub use options::{AuthOptions, IssuerOptions};
 pub(crate) use shared::NAME_BYTES_MAX;
 
+use crate::current::Current;
 use crate::error::Error;
 use crate::signals::stopped;
 use crate::unix_time::unix_seconds;
-use authorizer::{ClientAuthorizer, SharedPermissions};
+use authorizer::ClientAuthorizer;
 use issuers::{FailureLog, Fetched, IssuerState, Issuers, Waiting};
 use metrics::AuthMetrics;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use stentor_auth::{
     Attributes, Claims, Digest, Full, Permissions, Refused, Revocation, Revocations, TOKEN_BYTES_MAX,
@@ -55,8 +57,9 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts or refuses tokens, and decides what clients may do. Made by [`Auth::new`], run by [`Control::start`](crate::Control::start).
 pub struct Auth {
-    settings: RwLock<Arc<Settings>>,
-    permissions: Arc<SharedPermissions>,
+    settings: Current<Settings>,
+    /// The rules for all clients, which change when the configuration is reloaded.
+    permissions: Arc<Current<Permissions>>,
     anonymous: Arc<Identity>,
     /// `None` if no proxy names users.
     proxy_lifetime: Option<Duration>,
@@ -153,7 +156,7 @@ impl Auth {
     /// [`Error::Setting`].
     pub fn new(options: &AuthOptions, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
         let metrics = AuthMetrics::default();
-        let permissions = Arc::new(SharedPermissions::new(Permissions::new(options.permissions.clone())));
+        let permissions = Arc::new(Current::new(Permissions::new(options.permissions.clone())));
         let anonymous = ClientAuthorizer::new(permissions.clone(), None, None, metrics.clone());
         let shard = || Shard {
             tokens: TokenCache::new(options.token_cache_bytes_max / SHARDS),
@@ -162,7 +165,7 @@ impl Auth {
         let lifetime =
             options.token_lifetime_max.max(options.proxy_lifetime.unwrap_or_default()) + options.leeway;
         Ok(Arc::new(Self {
-            settings: RwLock::new(Arc::new(Settings::new(options, &Settings::default())?)),
+            settings: Current::new(Settings::new(options, &Settings::default())?),
             permissions,
             anonymous: Arc::new(Identity::anonymous(Arc::new(anonymous))),
             proxy_lifetime: options.proxy_lifetime,
@@ -187,15 +190,12 @@ impl Auth {
     /// # Errors
     /// [`Error::Setting`]. The settings are then unchanged.
     pub fn replace(&self, options: &AuthOptions) -> Result<(), Error> {
-        let settings = Settings::new(options, &self.settings())?;
-        let settings = Arc::new(settings);
-        let before = {
-            let mut current = self.settings.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *current, settings.clone())
-        };
+        let before = self.settings.load();
+        self.settings.store(Settings::new(options, &before)?);
+        let settings = self.settings.load();
         let removed = before.issuers.iter().filter(|issuer| !settings.issuers.has(issuer)).cloned();
-        self.former.lock().unwrap_or_else(PoisonError::into_inner).extend(removed);
-        self.permissions.replace(Permissions::new(options.permissions.clone()));
+        self.former.lock().extend(removed);
+        self.permissions.store(Permissions::new(options.permissions.clone()));
         self.clear_cache();
         self.generation.fetch_add(1, Ordering::Release);
         self.replaced.notify_one();
@@ -210,7 +210,7 @@ impl Auth {
         let mut expiry = interval_at(Instant::now() + EXPIRY_INTERVAL, EXPIRY_INTERVAL);
         loop {
             while tasks.try_join_next().is_some() {}
-            let settings = self.settings();
+            let settings = self.settings.load();
             fetching.retain(|(issuer, is_gone)| {
                 let stays = settings.issuers.has(issuer);
                 if !stays {
@@ -225,7 +225,7 @@ impl Auth {
                     tasks.spawn(self.clone().fetch_keys(issuer.clone(), is_gone));
                 }
             }
-            let former = std::mem::take(&mut *self.former.lock().unwrap_or_else(PoisonError::into_inner));
+            let former = std::mem::take(&mut *self.former.lock());
             for issuer in former {
                 self.answer(issuer.give_up()).await;
             }
@@ -273,18 +273,14 @@ impl Auth {
         }
     }
 
-    fn settings(&self) -> Arc<Settings> {
-        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     fn shard(&self, token: Digest) -> MutexGuard<'_, Shard> {
-        self.cache[token.shard(SHARDS)].lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache[token.shard(SHARDS)].lock()
     }
 
     fn clear_cache(&self) {
         self.cache_epoch.fetch_add(1, Ordering::AcqRel);
         for shard in &self.cache {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             shard.change(&self.metrics, TokenCache::clear);
         }
     }
@@ -299,7 +295,7 @@ impl Auth {
         work: &mut SignatureWork,
     ) -> Result<Arc<Identity>, Failure> {
         let epoch = self.cache_epoch.load(Ordering::Acquire);
-        let settings = self.settings();
+        let settings = self.settings.load();
         let parsed = Unverified::parse(token)?;
         let issuer = settings.issuers.find(parsed.issuer()?).ok_or(Refused::Issuer)?;
         let keys = issuer.keys();
@@ -427,7 +423,7 @@ impl Auth {
 
     /// Returns the issuer if there is exactly one.
     pub(crate) fn only_issuer(&self) -> Option<Arc<str>> {
-        let settings = self.settings();
+        let settings = self.settings.load();
         match settings.issuers.iter().count() {
             0 => self.proxy_lifetime.map(|_| PROXY_ISSUER.into()),
             _ if self.proxy_lifetime.is_some() => None,
@@ -453,7 +449,7 @@ impl Auth {
     /// Removes entries that have ended by `now` (seconds since 1970), applies a change to the list, and
     /// updates its charge.
     fn change_revocations<T>(&self, now: u64, change: impl FnOnce(&mut Revocations, u64) -> T) -> T {
-        let mut revoked = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
+        let mut revoked = self.revocations.write();
         let Revoked { list, charge } = &mut *revoked;
         list.expire(now);
         let changed = change(list, now);
@@ -518,7 +514,7 @@ impl Authenticator for Auth {
         match (credentials.token, credentials.user) {
             (Some(token), user) => self.check(asking, token, user, work),
             (None, Some(user)) => authentication(self.accept_user(user)),
-            (None, None) if self.settings().allow_anonymous => {
+            (None, None) if self.settings.load().allow_anonymous => {
                 self.metrics.anonymous.inc();
                 Authentication::Accepted(self.anonymous.clone())
             }
@@ -536,7 +532,7 @@ impl Authenticator for Auth {
     fn is_revoked(&self, identity: &Identity) -> bool {
         let Identity { principal, token_principal, token_id, issued_at, .. } = identity;
         let issued_at = issued_at.unwrap_or(0);
-        let list = &self.revocations.read().unwrap_or_else(PoisonError::into_inner).list;
+        let list = &self.revocations.read().list;
         let is_token_revoked = token_principal.as_ref().is_some_and(|Principal { issuer, subject }| {
             list.is_revoked(TokenFacts { issuer, subject, token_id: token_id.as_deref(), issued_at })
         });

@@ -2,7 +2,6 @@
 
 use super::Auth;
 use crate::unix_time::unix_seconds;
-use std::sync::PoisonError;
 use stentor_auth::{Full, Revocation};
 use stentor_ports::{IdentityFilter, RevocationList, RevocationsFull, Revoked};
 
@@ -44,7 +43,7 @@ impl RevocationList for Auth {
 
     fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked> {
         let after = after.and_then(entry);
-        let list = &self.revocations.read().unwrap_or_else(PoisonError::into_inner).list;
+        let list = &self.revocations.read().list;
         let entries = list.iter_after(after.as_ref()).take(count);
         entries.map(|(entry, until)| Revoked { filter: filter(&entry), until }).collect()
     }

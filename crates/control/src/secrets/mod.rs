@@ -27,12 +27,13 @@ pub(crate) use url::escape;
 
 use crate::request_header::upstream_header;
 use hyper::header::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use references::{Piece, pieces};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Interval at which the files are read again. Kubernetes replaces files without an event for their paths.
@@ -84,7 +85,7 @@ impl Secrets {
     /// Makes secrets from these variables and from files. A file that can't be read keeps its value in
     /// `previous`.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>, previous: &Self) -> Self {
-        let previous = lock(&previous.0.files);
+        let previous = previous.0.files.lock();
         let previous = previous.iter().map(|(path, held)| (path.clone(), held.value.clone())).collect();
         let variables = variables.into_iter().collect();
         Self(Arc::new(Inner { variables, previous, ..Inner::default() }))
@@ -158,10 +159,10 @@ impl Secrets {
 
     /// Reads all files again. May block. Logs files that have changed or can no longer be used.
     pub(crate) fn reread(&self) {
-        let paths: Vec<_> = lock(&self.0.files).keys().cloned().collect();
+        let paths: Vec<_> = self.0.files.lock().keys().cloned().collect();
         for path in paths {
             let read = file::read(&path);
-            if let Some(held) = lock(&self.0.files).get_mut(&path)
+            if let Some(held) = self.0.files.lock().get_mut(&path)
                 && held.update(&path, read)
             {
                 self.0.version.fetch_add(1, Ordering::Release);
@@ -173,7 +174,7 @@ impl Secrets {
     pub(crate) async fn watch(self) {
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
-            if !lock(&self.0.files).is_empty() {
+            if !self.0.files.lock().is_empty() {
                 let secrets = self.clone();
                 // An error means that the runtime is shutting down.
                 let _ = tokio::task::spawn_blocking(move || secrets.reread()).await;
@@ -203,7 +204,7 @@ impl Secrets {
     }
 
     fn content(&self, path: &Path) -> Result<Arc<str>, String> {
-        let mut files = lock(&self.0.files);
+        let mut files = self.0.files.lock();
         if let Some(held) = files.get(path) {
             return Ok(held.value.clone());
         }
@@ -243,10 +244,6 @@ impl Held {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

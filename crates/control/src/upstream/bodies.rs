@@ -2,9 +2,10 @@
 //! limit, fetches wait in the middle of their bodies. The oldest fetch never waits, so that one fetch always
 //! completes.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::Notify;
@@ -37,14 +38,14 @@ impl Bodies {
 
     /// Registers a new body, with no bytes yet.
     pub(crate) fn begin(self: &Arc<Self>) -> HeldBody {
-        let (held, next) = &mut *self.lock();
+        let (held, next) = &mut *self.held.lock();
         *next += 1;
         held.insert(*next, 0);
         HeldBody { bodies: self.clone(), number: *next }
     }
 
     fn try_add(&self, number: u64, bytes: usize) -> bool {
-        let (held, _) = &mut *self.lock();
+        let (held, _) = &mut *self.held.lock();
         let is_oldest = held.first_key_value().is_some_and(|(first, _)| *first == number);
         let fits = self.charge.bytes().saturating_add(bytes) <= self.bytes_max.load(Ordering::Relaxed);
         if let Some(body) = held.get_mut(&number).filter(|_| is_oldest || fits) {
@@ -53,10 +54,6 @@ impl Bodies {
             return true;
         }
         false
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (BTreeMap<u64, usize>, u64)> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,7 +83,7 @@ impl HeldBody {
 
 impl Drop for HeldBody {
     fn drop(&mut self) {
-        let removed = self.bodies.lock().0.remove(&self.number);
+        let removed = self.bodies.held.lock().0.remove(&self.number);
         self.bodies.charge.subtract(removed.unwrap_or(0));
         self.bodies.changed.notify_waiters();
     }

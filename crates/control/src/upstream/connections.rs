@@ -13,9 +13,10 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, Uri, body::Incoming};
+use parking_lot::Mutex;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -105,7 +106,7 @@ impl Connections {
     /// Takes an idle connection, if there is one.
     pub(super) async fn take(&self) -> Option<Connection> {
         loop {
-            let mut connection = lock(&self.idle).connections.pop()?;
+            let mut connection = self.idle.lock().connections.pop()?;
             let is_kept = connection.idle_since.elapsed() < IDLE_TIMEOUT && !self.is_old(&connection);
             if is_kept && connection.is_usable().await {
                 return Some(connection);
@@ -129,7 +130,7 @@ impl Connections {
             return;
         }
         connection.idle_since = Instant::now();
-        let mut idle = lock(&self.idle);
+        let mut idle = self.idle.lock();
         if idle.connections.len() < self.idle_max {
             idle.connections.push(connection);
             if !std::mem::replace(&mut idle.is_swept, true) {
@@ -146,15 +147,11 @@ async fn sweep(idle: Weak<Mutex<Idle>>) {
     loop {
         sleep(IDLE_TIMEOUT).await;
         let Some(idle) = idle.upgrade() else { return };
-        let mut idle = lock(&idle);
+        let mut idle = idle.lock();
         idle.connections.retain(|connection| connection.idle_since.elapsed() < IDLE_TIMEOUT);
         if idle.connections.is_empty() {
             idle.is_swept = false;
             return;
         }
     }
-}
-
-fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,7 +6,7 @@
 
 use crate::secrets::SECRET_BYTES_MIN;
 use hyper::header::{HeaderMap, HeaderValue, SET_COOKIE};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Maximum number of cookies of an upstream. Above it, the least recently used or set cookie is removed.
@@ -51,7 +51,7 @@ impl CookieJar {
 
     /// Returns the header `Cookie` for a request (section 5.4).
     pub(super) fn header(&self, path: &str, now: SystemTime) -> Option<HeaderValue> {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let kept = &mut *kept;
         kept.remove_expired(now);
         kept.uses += 1;
@@ -74,7 +74,7 @@ impl CookieJar {
             let Some(mut cookie) = field.to_str().ok().and_then(|text| self.parse(text, path, now)) else {
                 continue;
             };
-            let mut kept = self.lock();
+            let mut kept = self.kept.lock();
             kept.remove_expired(now);
             kept.uses += 1;
             cookie.last_use = kept.uses;
@@ -97,7 +97,7 @@ impl CookieJar {
 
     /// Masks the values of cookies in a text.
     pub(super) fn mask(&self, text: &str) -> String {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         let mut values: Vec<_> = kept.cookies.iter().map(|cookie| cookie.value.as_str()).collect();
         values.retain(|value| value.len() >= SECRET_BYTES_MIN);
         // Masks longer values first, because a long value may contain a short one.
@@ -147,10 +147,6 @@ impl CookieJar {
         let is_name = self.host.contains(|c: char| c.is_ascii_alphabetic()) && !self.host.contains(':');
         let is_below = || is_name && self.host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
         domain.is_empty() || self.host == domain || is_below()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,8 @@ use super::{Bodies, DocumentProcessor, Fetched, Upstream, fetch::Trace};
 use crate::current::Current;
 use crate::schedule::FetchJob;
 use crate::secrets::{Reference, Secrets, references};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -49,7 +50,7 @@ impl Rotating {
 
     /// Returns the upstream with the current values of its secrets.
     pub(super) fn current(&self) -> Arc<Upstream> {
-        let mut version = lock(&self.version);
+        let mut version = self.version.lock();
         let newest = self.secrets.version();
         if std::mem::replace(&mut *version, newest) != newest {
             match self.current.load().renewed(&self.secrets) {
@@ -100,7 +101,7 @@ impl Rotating {
         let Some(last) = &self.reread else { return };
         let now = Instant::now();
         {
-            let mut last = lock(last);
+            let mut last = last.lock();
             if last.is_some_and(|last| now - last < REREAD_INTERVAL) {
                 return;
             }
@@ -110,8 +111,4 @@ impl Rotating {
         // An error means that the runtime is shutting down.
         let _ = tokio::task::spawn_blocking(move || secrets.reread()).await;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,6 +3,7 @@
 
 use super::der::{self, Facts};
 use super::tickets::{SECRET_BYTES_MIN, Tickets};
+use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
@@ -13,7 +14,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stentor_json::without_byte_order_mark;
 
@@ -106,7 +107,7 @@ impl TlsHandle {
     ///
     /// If the new configuration has no ticket secret, the previous one stays in use until the server ends.
     pub fn commit(&self, PreparedTls { certificates, secret, .. }: PreparedTls) {
-        *self.store.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
+        *self.store.current.write() = Arc::new(certificates);
         if let Some(secret) = secret {
             self.store.tickets.replace(secret);
         }
@@ -155,7 +156,7 @@ struct Store {
 
 impl Store {
     fn current(&self) -> Arc<Certificates> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 }
 

@@ -4,12 +4,12 @@
 //! key encrypts for [`KEY_LIFETIME`] and decrypts for as long again. Nodes with the same secret therefore accept each other's
 //! tickets, and rotate keys together, without communication. Without a configured secret, a random one is used.
 
+use parking_lot::RwLock;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::server::ProducesTickets;
 use std::fmt;
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Time during which a key encrypts tickets.
@@ -48,11 +48,11 @@ impl Tickets {
 
     /// Encrypts with another secret from now on.
     pub(super) fn replace(&self, secret: Vec<u8>) {
-        *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
+        *self.secret.write() = secret;
     }
 
     fn key(&self, period: u64) -> Option<LessSafeKey> {
-        let secret = self.secret.read().unwrap_or_else(PoisonError::into_inner);
+        let secret = self.secret.read();
         let period = period.to_be_bytes();
         let key = Salt::new(HKDF_SHA256, b"stentor session tickets").extract(&secret);
         let info = [&period[..]];

@@ -5,8 +5,8 @@
 //! formats in use take memory.
 
 use super::FormatId;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A format's frame.
 enum Slot<F> {
@@ -35,7 +35,7 @@ type Slots<F> = SmallVec<[(FormatId, Slot<F>); 1]>;
 impl<F: Clone> Encodings<F> {
     /// Looks up the frame of a format. If it is neither made nor begun, the caller must make it.
     pub(super) fn begin(&self, format: FormatId) -> Lookup<F> {
-        let mut slots = self.slots();
+        let mut slots = self.0.lock();
         match slots.iter().find(|(of, _)| *of == format) {
             Some((_, Slot::Made(frame))) => Lookup::Made(frame.clone()),
             Some((_, Slot::Begun)) => Lookup::InProgress,
@@ -48,7 +48,7 @@ impl<F: Clone> Encodings<F> {
 
     /// Stores the frame that [`Self::begin`] asked the caller to make.
     pub(super) fn set(&self, format: FormatId, frame: Option<F>) {
-        if let Some((_, slot)) = self.slots().iter_mut().find(|(of, _)| *of == format) {
+        if let Some((_, slot)) = self.0.lock().iter_mut().find(|(of, _)| *of == format) {
             *slot = Slot::Made(frame);
         }
     }
@@ -61,12 +61,12 @@ impl<F> Encodings<F> {
 
     /// Returns `true` if a core is making the frame.
     pub(super) fn is_begun(&self, format: FormatId) -> bool {
-        self.slots().iter().any(|(of, slot)| *of == format && matches!(slot, Slot::Begun))
+        self.0.lock().iter().any(|(of, slot)| *of == format && matches!(slot, Slot::Begun))
     }
 
     /// Drops the frames, except those that a core is making.
     pub(super) fn forget(&self) {
-        let mut slots = self.slots();
+        let mut slots = self.0.lock();
         let all = std::mem::take(&mut *slots);
         let (begun, made): (Slots<F>, Slots<F>) =
             all.into_iter().partition(|(_, slot)| matches!(slot, Slot::Begun));
@@ -74,10 +74,5 @@ impl<F> Encodings<F> {
         // Frames are freed after the lock is released: the kernel takes time to free large ones.
         drop(slots);
         drop(made);
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Slots<F>> {
-        // No code panics while it holds the lock. Even after a panic the value would be consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,8 @@
 use super::Publication;
 use crate::budget::{Charge, LiveBytes};
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Maximum number of joined patches of one version.
 const JOINS_MAX: usize = 32;
@@ -119,7 +120,7 @@ impl<F> Version<F> {
     pub(crate) fn delta_from(&self, behind: u16, snapshot: &Publication<F>) -> Option<Arc<Publication<F>>> {
         let len = snapshot.body().len();
         if behind == 1 {
-            let mut rest = self.rest();
+            let mut rest = self.rest.lock();
             if rest.delta.is_none() {
                 // The patch history has already counted the patch's bytes.
                 rest.delta = snapshot.delta(behind, self.operations.clone(), 0);
@@ -127,7 +128,7 @@ impl<F> Version<F> {
             return rest.delta.clone();
         }
         let past = {
-            let mut rest = self.rest();
+            let mut rest = self.rest.lock();
             rest.used = true;
             if let Some(made) = rest.made(behind) {
                 return made;
@@ -137,7 +138,7 @@ impl<F> Version<F> {
         // The lock isn't held while patches are joined. If two cores join the same patches, the first result
         // is kept.
         let joined = past.joined(usize::from(behind), len);
-        let mut rest = self.rest();
+        let mut rest = self.rest.lock();
         if let Some(made) = rest.made(behind) {
             return made;
         }
@@ -152,28 +153,23 @@ impl<F> Version<F> {
     }
 
     pub(crate) fn past(&self) -> PatchHistory {
-        self.rest().past.clone()
+        self.rest.lock().past.clone()
     }
 
     /// Returns `true` if stored patches were joined since the last call.
     pub(crate) fn was_used(&self) -> bool {
-        std::mem::take(&mut self.rest().used)
+        std::mem::take(&mut self.rest.lock().used)
     }
 
     /// Drops the forms that were made.
     pub(super) fn forget_forms(&self) {
-        let mut rest = self.rest();
+        let mut rest = self.rest.lock();
         (rest.delta, rest.joins, rest.joined_bytes) = (None, Vec::new(), 0);
     }
 
     /// Drops the patches.
     pub(crate) fn forget_past(&self) {
-        self.rest().past = PatchHistory::default();
-    }
-
-    fn rest(&self) -> MutexGuard<'_, Rest<F>> {
-        // No code panics while it holds the lock. Even after a panic the value would be consistent.
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rest.lock().past = PatchHistory::default();
     }
 }
 

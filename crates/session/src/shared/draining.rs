@@ -1,9 +1,9 @@
 //! The lifecycle of a node: the state of a drain on all cores.
 
 use super::command::ControlCommand;
-use super::{Inbox, Shared, locked};
+use super::{Inbox, Shared};
 use crate::ports::{Done, Drain, Lifecycle, Readiness};
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The drain of a node's cores.
@@ -37,7 +37,7 @@ impl Shared {
 
     /// The times of the newest drain.
     pub fn last_drain(&self) -> Drain {
-        *locked(&self.drain.newest)
+        *self.drain.newest.lock()
     }
 
     /// Records that a draining core has no work left (`true`) or has work again.
@@ -74,7 +74,7 @@ impl Lifecycle for Shared {
     }
 
     fn drain(&self, drain: Drain) {
-        *locked(&self.drain.newest) = drain;
+        *self.drain.newest.lock() = drain;
         self.drain.count.fetch_add(1, Ordering::Release);
         self.inboxes().for_each(Inbox::wake);
     }

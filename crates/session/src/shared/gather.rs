@@ -1,8 +1,9 @@
 //! The results of a command's tasks, until all are there.
 
 use crate::ports::{CommandError, Concerned, Done};
+use parking_lot::Mutex;
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use stentor_hub::Tally;
 
 /// Adds up the results of a command's tasks, and answers the command when all tasks are done.
@@ -22,7 +23,7 @@ impl<T: Default> Gather<T> {
 
     /// Calls `add` with the result so far. `finished` is the number of tasks that this finishes.
     fn add(&self, add: impl FnOnce(&mut T), finished: usize) {
-        let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gathered = self.0.lock();
         add(&mut gathered.sum);
         gathered.tasks -= finished;
     }
@@ -33,7 +34,7 @@ impl<T: Default> Gather<T> {
     }
 
     pub(super) fn fail(&self, error: CommandError) {
-        let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).done.take();
+        let done = self.0.lock().done.take();
         if let Some(done) = done {
             done.answer(Err(error));
         }
@@ -42,7 +43,7 @@ impl<T: Default> Gather<T> {
 
 impl<T: Default> Drop for Gather<T> {
     fn drop(&mut self) {
-        let gathered = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let gathered = self.0.get_mut();
         if gathered.tasks == 0
             && let Some(done) = gathered.done.take()
         {

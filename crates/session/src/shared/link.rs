@@ -3,10 +3,10 @@
 //! A call's entries enter the inboxes together or not at all, and each core carries them out in the order of the calls. A node without a
 //! link has no such command, so its messages take no further instruction.
 
-use super::{ControlCommand, Inbox, Queue, Shared, locked};
+use super::{ControlCommand, Inbox, Queue, Shared};
 use crate::ports::{Busy, LinkEntry, LinkInbox};
+use parking_lot::MutexGuard;
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 
 /// Entries of a link for one core.
 pub struct LinkBatch {
@@ -33,7 +33,7 @@ impl LinkInbox for Shared {
             // Inboxes are locked in the order of the cores, so that two callers never wait for each other.
             let mut queues: Vec<Option<MutexGuard<'_, Queue>>> = Vec::with_capacity(self.cores);
             for (inbox, bytes) in self.inboxes().zip(&bytes) {
-                let queue = (*bytes > 0).then(|| locked(&inbox.queue));
+                let queue = (*bytes > 0).then(|| inbox.queue.lock());
                 if queue.as_ref().is_some_and(|queue| !inbox.has_room(queue, true, *bytes)) {
                     return Err(Busy);
                 }

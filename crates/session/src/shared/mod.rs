@@ -24,10 +24,11 @@ use crate::refusal_log::RefusalLog;
 use crate::settings::Settings;
 pub use command::{ControlCommand, SocketCommand};
 use limits::SharedLimits;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stentor_hub::{CoreId, Key, Requester};
 
@@ -50,11 +51,6 @@ pub struct Inbox {
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     messages_max: usize,
     bytes_max: usize,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds one of these locks. If it did, the data would still be consistent.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inbox {
@@ -108,7 +104,7 @@ impl Inbox {
     pub fn put(&self, command: ControlCommand) -> Result<(), Box<ControlCommand>> {
         let bytes = command.bytes();
         {
-            let mut queue = locked(&self.queue);
+            let mut queue = self.queue.lock();
             if !self.has_room(&queue, command.is_task(), bytes) {
                 return Err(Box::new(command));
             }
@@ -121,7 +117,7 @@ impl Inbox {
     /// Adds a command even if the inbox is full. The caller must wait until the command is done before it adds the next one.
     pub(crate) fn put_always(&self, command: ControlCommand) {
         let bytes = command.bytes();
-        self.push(&mut locked(&self.queue), command, bytes);
+        self.push(&mut self.queue.lock(), command, bytes);
         self.wake();
     }
 
@@ -143,11 +139,7 @@ impl Inbox {
             return None;
         }
         // If another thread holds the lock, the core tries again in its next turn: it doesn't sleep while commands wait.
-        let mut queue = match self.queue.try_lock() {
-            Ok(queue) => queue,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut queue = self.queue.try_lock()?;
         self.waiting.store(0, Ordering::SeqCst);
         Some(std::mem::take(&mut queue))
     }
@@ -302,7 +294,7 @@ impl Shared {
 
     /// Locks the pending reports for the control plane, to change them.
     pub(crate) fn demands(&self) -> Demands<'_> {
-        Demands(locked(&self.wanted))
+        Demands(self.wanted.lock())
     }
 
     /// Bytes of the messages in the ring from one core to another. Both cores change the number.
@@ -378,7 +370,7 @@ impl Shared {
             for (core, command) in &commands {
                 let inbox = self.inbox(*core);
                 if queues.last().is_none_or(|(last, _)| last != core) {
-                    queues.push((*core, locked(&inbox.queue)));
+                    queues.push((*core, inbox.queue.lock()));
                 }
                 let has_room = |queue: &Queue| inbox.has_room(queue, command.is_task(), command.bytes());
                 if !queues.last().is_some_and(|(_, queue)| has_room(queue)) {

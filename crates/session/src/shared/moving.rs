@@ -1,10 +1,11 @@
 //! Sockets that move between nodes, for all cores; and the barrier that orders these moves with messages to rooms.
 
-use super::{ControlCommand, Shared, SharedCore, SocketCommand, locked};
+use super::{ControlCommand, Shared, SharedCore, SocketCommand};
 use crate::identity::Sid;
 use crate::ports::{Busy, PublicId};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use stentor_hub::{CoreId, SessionId};
 
 /// Calls a function when each core has passed the barrier. A core passes the barrier after it has sent all earlier messages to
@@ -20,7 +21,7 @@ impl Barrier {
     /// Records that a core has passed the barrier. Calls the function if it is the last core.
     pub fn pass(&self, shared: &Shared) {
         let is_last = self.cores.fetch_sub(1, Ordering::SeqCst) == 1;
-        let then = if is_last { locked(&self.then).take() } else { None };
+        let then = if is_last { self.then.lock().take() } else { None };
         if let Some(then) = then {
             then(shared);
         }

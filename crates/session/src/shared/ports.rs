@@ -1,6 +1,6 @@
 //! The ports of a node: each call becomes a command in the inboxes of the cores that it concerns.
 
-use super::{ControlCommand, Demand, Shared, SharedCore, SocketCommand, locked};
+use super::{ControlCommand, Demand, Shared, SharedCore, SocketCommand};
 use crate::identity::Sid;
 use crate::metrics::{collect, histograms};
 use crate::options::Options;
@@ -86,7 +86,7 @@ impl Answers for Shared {
 impl Feeds for Shared {
     fn take_key_interest(&self) -> Vec<KeyInterest> {
         // Cores wait for this lock, so hold it only briefly.
-        let demands = std::mem::take(&mut *locked(&self.wanted));
+        let demands = std::mem::take(&mut *self.wanted.lock());
         let wanted = |(key, Demand { wanted, requesters })| KeyInterest { key, wanted, requesters };
         demands.into_iter().map(wanted).collect()
     }

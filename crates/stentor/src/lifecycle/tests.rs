@@ -1,7 +1,7 @@
 //! Tests of every way in which the server ends, with a fake data plane.
 
 use super::*;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use stentor_ports::fake::{self, Call};
 use tokio::sync::Notify;
 
@@ -17,7 +17,7 @@ impl Drains {
         let this = self.clone();
         Arc::new(fake::Node::new(move |call| {
             if let Call::Drain(drain) = call {
-                this.drained.lock().unwrap().push(drain);
+                this.drained.lock().push(drain);
                 this.told.notify_one();
             }
             Ok(())
@@ -66,7 +66,7 @@ async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcom
         }
         _ => vec![SLOW],
     };
-    assert_eq!(*plane.drained.lock().unwrap(), told[..drains]);
+    assert_eq!(*plane.drained.lock(), told[..drains]);
     drop(sender);
 }
 

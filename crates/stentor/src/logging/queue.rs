@@ -6,9 +6,10 @@
 //! `tracing-appender` isn't used: it bounds lines instead of bytes, doesn't count the lines of a write that
 //! fails, and needs the crate `time` to name files, which Stentor doesn't write.
 
+use parking_lot::{Condvar, Mutex};
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
@@ -51,22 +52,17 @@ pub(super) struct QueueGuard(Arc<Shared>);
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        self.0.lock().is_closed = true;
+        let mut queued = self.0.queued.lock();
+        queued.is_closed = true;
         self.0.changed.notify_all();
-        let wait =
-            self.0.changed.wait_timeout_while(self.0.lock(), CLOSE_TIMEOUT, |queued| !queued.has_ended);
-        drop(wait);
+        self.0.changed.wait_while_for(&mut queued, |queued| !queued.has_ended, CLOSE_TIMEOUT);
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queued> {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Appends a line, or drops it if the queue is full. An empty queue accepts a line of any length.
     fn push(&self, line: &[u8]) {
-        let mut queued = self.lock();
+        let mut queued = self.queued.lock();
         if !queued.bytes.is_empty() && queued.bytes.len() + line.len() > self.bytes_max {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
@@ -81,8 +77,8 @@ impl Shared {
         let mut bytes = Vec::new();
         loop {
             let is_idle = |queued: &mut Queued| queued.bytes.is_empty() && !queued.is_closed;
-            let queued = self.changed.wait_while(self.lock(), is_idle);
-            let mut queued = queued.unwrap_or_else(PoisonError::into_inner);
+            let mut queued = self.queued.lock();
+            self.changed.wait_while(&mut queued, is_idle);
             if queued.bytes.is_empty() {
                 queued.has_ended = true;
                 self.changed.notify_all();

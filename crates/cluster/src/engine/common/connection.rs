@@ -1,12 +1,13 @@
 //! Opening connections, and the signs that one is lost.
 
+use super::Endpoint;
 use super::tls::encrypt;
-use super::{Endpoint, locked};
 use crate::engine::{PROBE_INTERVAL, SILENCE_MAX};
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -88,7 +89,7 @@ impl<C: Eq + Hash + Debug> Outages<C> {
 
     /// A connection is lost, or can't be opened.
     pub(crate) fn begin(&self, connection: C, reason: &str) {
-        let (server, mut lost) = (self.server, locked(&self.lost));
+        let (server, mut lost) = (self.server, self.lost.lock());
         if lost.is_empty() {
             tracing::warn!(reason, "the connection to {server} is lost");
         } else {
@@ -99,7 +100,7 @@ impl<C: Eq + Hash + Debug> Outages<C> {
 
     /// A connection is open, or is no longer needed.
     pub(crate) fn end(&self, connection: &C) {
-        let (server, mut lost) = (self.server, locked(&self.lost));
+        let (server, mut lost) = (self.server, self.lost.lock());
         if lost.remove(connection) && lost.is_empty() {
             tracing::info!("the connection to {server} is back");
         }
@@ -121,7 +122,7 @@ impl Probe {
 
     /// Resets the probe for a new connection.
     pub(crate) fn reset(&self) {
-        *locked(&self.unanswered_since) = None;
+        *self.unanswered_since.lock() = None;
     }
 
     /// Handles the arrival of a message.
@@ -134,7 +135,7 @@ impl Probe {
     /// # Errors
     /// A text for people, if no message has arrived for [`SILENCE_MAX`].
     pub(crate) fn begin(&self) -> Result<(), String> {
-        let since = *locked(&self.unanswered_since).get_or_insert_with(Instant::now);
+        let since = *self.unanswered_since.lock().get_or_insert_with(Instant::now);
         // A message is sent every two seconds, and timers may be late.
         match since.elapsed() > SILENCE_MAX - PROBE_INTERVAL / 2 {
             true => Err(format!("nothing arrived for {} s", SILENCE_MAX.as_secs())),

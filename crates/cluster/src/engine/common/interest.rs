@@ -4,14 +4,13 @@
 //! of its subscription. Such an id has the channel's number in its lower half. Its upper half counts subscriptions, so a late message
 //! of a subscription that has ended isn't taken for one of the channel that has the number now.
 
-use super::locked;
 use crate::NodeId;
 use crate::engine::Channel;
 use hashbrown::HashTable;
+use parking_lot::Mutex;
 use slab::Slab;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_hub::Topic;
 use tokio::sync::{Notify, watch};
@@ -126,7 +125,7 @@ pub(in crate::engine) struct Interest {
 
 impl Interest {
     pub(in crate::engine) fn set(&self, channel: Channel, is_wanted: bool) {
-        let channels = &mut *locked(&self.channels);
+        let channels = &mut *self.channels.lock();
         if let Some(number) = channels.find((&channel).into()) {
             let entry = &mut channels.entries[number as usize];
             entry.is_wanted = is_wanted;
@@ -149,7 +148,7 @@ impl Interest {
     /// Starts over for a new connection, which has no subscriptions yet, and returns its number. The channels that are still
     /// wanted get new numbers, which releases the memory of the others.
     pub(in crate::engine) fn begin(&self) -> u64 {
-        let channels = &mut *locked(&self.channels);
+        let channels = &mut *self.channels.lock();
         let Channels { entries, subscriptions, .. } = mem::take(channels);
         channels.subscriptions = subscriptions;
         let wanted = entries.into_iter().filter(|(_, entry)| entry.is_wanted);
@@ -165,7 +164,7 @@ impl Interest {
     /// Passes changes to `write` until it returns `false`, which rejects the change. Returns `true` if all changes are
     /// taken.
     pub(in crate::engine) fn take(&self, mut write: impl FnMut(Change<'_>) -> bool) -> bool {
-        let channels = &mut *locked(&self.channels);
+        let channels = &mut *self.channels.lock();
         while let Some(&number) = channels.changed.last() {
             let entry = &mut channels.entries[number as usize];
             let (is_wanted, before) = (entry.is_wanted, entry.subscription);
@@ -194,7 +193,7 @@ impl Interest {
 
     /// The server has confirmed these subscriptions.
     pub(in crate::engine) fn confirm(&self, ids: &[u64]) {
-        let channels = &mut *locked(&self.channels);
+        let channels = &mut *self.channels.lock();
         for id in ids {
             if let Some(entry) = channels.subscribed(*id) {
                 entry.is_confirmed = true;
@@ -207,7 +206,7 @@ impl Interest {
     pub(in crate::engine) async fn established(&self, channel: &Channel) {
         let mut confirmed = self.confirmed.subscribe();
         let is_missing = || {
-            let channels = locked(&self.channels);
+            let channels = self.channels.lock();
             let entry =
                 channels.find(channel.into()).and_then(|number| channels.entries.get(number as usize));
             entry.is_some_and(|entry| entry.is_wanted && !entry.is_confirmed)
@@ -220,17 +219,14 @@ impl Interest {
 
     /// The channel of this name, if it is wanted.
     pub(in crate::engine) fn channel(&self, name: ChannelName<'_>) -> Option<Channel> {
-        let channels = locked(&self.channels);
+        let channels = self.channels.lock();
         let entry = &channels.entries[channels.find(name)? as usize];
         entry.is_wanted.then(|| entry.channel.clone())
     }
 
     /// The channel of a subscription, if it is wanted.
     pub(in crate::engine) fn channel_of(&self, id: u64) -> Option<Channel> {
-        locked(&self.channels)
-            .subscribed(id)
-            .filter(|entry| entry.is_wanted)
-            .map(|entry| entry.channel.clone())
+        self.channels.lock().subscribed(id).filter(|entry| entry.is_wanted).map(|entry| entry.channel.clone())
     }
 }
 

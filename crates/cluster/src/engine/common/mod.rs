@@ -18,13 +18,6 @@ pub(crate) use outgoing::{Outgoing, Taken};
 pub(crate) use permits::{Permit, Permits};
 pub(super) use tls::{encrypt, explain_alert, tls};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex. A panic of another thread left no change half done: each one is a single step.
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// CRC-16/XMODEM, of slots in Redis Cluster and of NATS's seeds.
 pub(super) fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {

@@ -1,12 +1,12 @@
 //! Messages that wait to be published, in order.
 
-use super::locked;
 use super::permits::{Permit, Permits};
 use crate::engine::{EngineError, Limits};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use stentor_ports::Ledger;
 use tokio::sync::Notify;
 
@@ -67,7 +67,7 @@ impl<P: Default> Outgoing<P> {
     /// [`EngineError::Full`]
     pub(crate) fn push(&self, channel: String, payload: Bytes) -> Result<(), EngineError> {
         let message = Message { channel, payload, progress: P::default() };
-        let mut waiting = locked(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let permit = self.permits.acquire(message.bytes())?;
         waiting.permit.add(permit);
         waiting.messages.push_back(message);
@@ -80,7 +80,7 @@ impl<P: Default> Outgoing<P> {
     /// is dropped.
     pub(crate) fn take(&self, mut take: impl FnMut(&mut Message<P>) -> Taken) -> Permit {
         let mut taken = Permit::empty(&self.permits);
-        let Waiting { messages, permit } = &mut *locked(&self.waiting);
+        let Waiting { messages, permit } = &mut *self.waiting.lock();
         while let Some(first) = messages.front_mut() {
             let bytes = first.bytes();
             match take(first) {
@@ -97,7 +97,7 @@ impl<P: Default> Outgoing<P> {
 
     /// Lets a message that was written in part begin again, on a new connection.
     pub(crate) fn restart(&self) {
-        if let Some(first) = locked(&self.waiting).messages.front_mut() {
+        if let Some(first) = self.waiting.lock().messages.front_mut() {
             mem::take(&mut first.progress);
         }
     }

@@ -1,9 +1,9 @@
 //! A bound on entries and on their bytes, charged to the ledger.
 
-use super::locked;
 use crate::engine::{EngineError, Request, check_size};
+use parking_lot::Mutex;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use stentor_ports::{Charge, Class, Ledger};
 
 /// Number and size of the entries that hold a [`Permit`].
@@ -31,7 +31,7 @@ impl Permits {
 
     /// Number of entries, and their size in bytes.
     pub(crate) fn used(&self) -> (usize, usize) {
-        (*locked(&self.count), self.charge.bytes())
+        (*self.count.lock(), self.charge.bytes())
     }
 
     /// Acquires room for a request.
@@ -52,7 +52,7 @@ impl Permits {
     /// # Errors
     /// [`EngineError::Full`]
     pub(crate) fn acquire(self: &Arc<Self>, bytes: usize) -> Result<Permit, EngineError> {
-        let mut count = locked(&self.count);
+        let mut count = self.count.lock();
         let exceeds_bytes = *count > 0 && self.charge.bytes() + bytes > self.bytes_max;
         if *count >= self.count_max || exceeds_bytes {
             return Err(EngineError::Full);
@@ -86,7 +86,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        *locked(&self.permits.count) -= self.count;
+        *self.permits.count.lock() -= self.count;
         self.permits.charge.subtract(self.bytes);
     }
 }

@@ -1,9 +1,8 @@
 //! Requests to the server, and commands that are written as soon as possible.
 
 use super::protocol::{self, Incoming};
-use crate::engine::common::locked;
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 #[derive(Default)]
@@ -35,20 +34,20 @@ impl Calls {
     /// Drops pending requests, because the connection is lost or a new one begins. Returns the number of the next
     /// connection.
     pub(super) fn begin(&self) -> u64 {
-        let state = &mut *locked(&self.state);
+        let state = &mut *self.state.lock();
         *state = State { connection: state.connection + 1, drawn: state.drawn, ..State::default() };
         state.connection
     }
 
     /// Queues a command for the current connection.
     pub(super) fn command(&self, command: impl Into<Vec<u8>>) {
-        locked(&self.state).commands.push_back(command.into());
+        self.state.lock().commands.push_back(command.into());
         self.added.notify_one();
     }
 
     /// Queues a report about this node, unless one waits already. That one is published after all questions so far.
     pub(super) fn report(&self, command: Vec<u8>) {
-        let state = &mut *locked(&self.state);
+        let state = &mut *self.state.lock();
         if !std::mem::replace(&mut state.has_report, true) {
             state.commands.push_back(command);
             self.added.notify_one();
@@ -64,7 +63,7 @@ impl Calls {
         payload: &[&[u8]],
     ) -> oneshot::Receiver<Incoming> {
         let (sender, receiver) = oneshot::channel();
-        let state = &mut *locked(&self.state);
+        let state = &mut *self.state.lock();
         if state.connection == connection {
             state.drawn += 1;
             let mut command = Vec::new();
@@ -84,7 +83,7 @@ impl Calls {
     /// Waits until the server has carried out all commands written before.
     pub(super) fn ping(&self, connection: u64) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        let state = &mut *locked(&self.state);
+        let state = &mut *self.state.lock();
         if state.connection == connection {
             state.commands.push_back(b"PING\r\n".into());
             state.pongs.push_back(sender);
@@ -95,7 +94,7 @@ impl Calls {
 
     /// Appends commands until `to` has about `bytes_max` bytes.
     pub(super) fn take(&self, to: &mut Vec<u8>, bytes_max: usize) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         // A report that stays in the queue doesn't suppress another one.
         state.has_report = false;
         while to.len() < bytes_max
@@ -106,14 +105,14 @@ impl Calls {
     }
 
     pub(super) fn handle_pong(&self) {
-        let pong = locked(&self.state).pongs.pop_front();
+        let pong = self.state.lock().pongs.pop_front();
         // The caller may have stopped waiting.
         let _ = pong.map(|pong| pong.send(()));
     }
 
     pub(super) fn handle_answer(&self, message: Incoming) {
         let id = message.subject.rsplit_once('.').and_then(|(_, id)| id.parse::<u64>().ok());
-        let answer = id.and_then(|id| locked(&self.state).answers.remove(&id));
+        let answer = id.and_then(|id| self.state.lock().answers.remove(&id));
         let _ = answer.map(|answer| answer.send(message));
     }
 }

@@ -28,7 +28,7 @@ mod snapshot;
 mod terms;
 mod topics;
 
-use super::common::{Interest, Outgoing, Permits, Probe, locked};
+use super::common::{Interest, Outgoing, Permits, Probe};
 use super::{
     Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender, Reply,
     Request, SERVERS_DELAY, Waiting, check_size, events, failed, in_time,
@@ -42,11 +42,12 @@ use feeds::{FeedState, FeedTurn, Subjects};
 use jetstream::{IDLE_TTL, Session};
 use names::Names;
 use observed::Observed;
+use parking_lot::{Mutex, MutexGuard};
 use parts::Assembly;
 use records::Records;
 use rooms::RoomState;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Key, ShrinkingMap, Topic};
 use terms::ReleasedTerms;
@@ -88,7 +89,7 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        self.state.lock()
     }
 
     /// Waits for the connection.

@@ -4,11 +4,10 @@
 //! A report is `!`, the node's id, the report's duration (ms), both in eight bytes, and the record. A question is `?`.
 
 use crate::NodeId;
-use crate::engine::common::locked;
 use crate::engine::{NODES_MAX, RECORD_BYTES_MAX};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -32,7 +31,7 @@ impl Records {
     /// Records this node's report. Returns the report for the others.
     pub(super) fn report(&self, now: Instant, node: NodeId, record: Bytes, ttl: Duration) -> Bytes {
         let report = report(node, &record, ttl);
-        let mut state = locked(&self.0);
+        let mut state = self.0.lock();
         state.own = Some(node);
         state.insert(now, node, record, ttl);
         report
@@ -40,7 +39,7 @@ impl Records {
 
     /// Handles a message. Returns this node's answer, if any.
     pub(super) fn handle(&self, now: Instant, mut message: Bytes) -> Option<Bytes> {
-        let mut state = locked(&self.0);
+        let mut state = self.0.lock();
         if message == QUESTION {
             let own = state.own?;
             let (record, until) = state.nodes.get(&own)?;
@@ -58,7 +57,7 @@ impl Records {
 
     /// The nodes that are alive, by id.
     pub(super) fn alive(&self, now: Instant) -> Vec<(NodeId, Bytes)> {
-        let mut state = locked(&self.0);
+        let mut state = self.0.lock();
         state.nodes.retain(|_, (_, until)| *until > now);
         state.nodes.iter().map(|(node, (record, _))| (*node, record.clone())).collect()
     }

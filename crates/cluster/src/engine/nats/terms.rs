@@ -4,11 +4,11 @@ use super::Shared;
 use super::entries::all;
 use super::feeds::is_only_term;
 use super::jetstream::{Stream, Which};
-use crate::engine::common::locked;
 use crate::engine::{EngineError, Lease};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::Notify;
@@ -41,7 +41,7 @@ impl ReleasedTerms {
 
     /// Schedules the removal of a subject. Returns `false` if too many removals wait.
     pub(super) fn add(&self, at: Instant, subject: &str, lease: Lease) -> bool {
-        let subjects = &mut *locked(&self.subjects);
+        let subjects = &mut *self.subjects.lock();
         let has_room = subjects.len() < RELEASED_MAX;
         if has_room && subjects.insert((at, subject.into()), lease).is_none() {
             self.charge.add(PLACE_BYTES + subject.len());
@@ -52,7 +52,7 @@ impl ReleasedTerms {
 
     /// Returns the subjects whose time has come, up to a maximum. Otherwise, returns the next subject's time.
     fn due(&self, now: Instant) -> Result<Vec<(Place, Lease)>, Option<Instant>> {
-        let subjects = locked(&self.subjects);
+        let subjects = self.subjects.lock();
         let next = subjects.first_key_value().map(|((at, _), _)| *at);
         if next.is_none_or(|at| at > now) {
             return Err(next);
@@ -62,7 +62,7 @@ impl ReleasedTerms {
     }
 
     fn remove(&self, place: &Place) {
-        if locked(&self.subjects).remove(place).is_some() {
+        if self.subjects.lock().remove(place).is_some() {
             self.charge.subtract(PLACE_BYTES + place.1.len());
         }
     }

@@ -1,10 +1,10 @@
 //! Requests about one name take turns: each takes effect before the next one begins.
 
-use crate::engine::common::locked;
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -118,7 +118,7 @@ impl<T: Topic> Topics<T> {
     }
 
     fn topic(&self, name: &str) -> Shared<T> {
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         if let Some(topic) = table.by_name.get(name) {
             return topic.clone();
         }
@@ -173,7 +173,7 @@ mod tests {
         turn(&topics, "old").bytes = 1;
         for i in 0..TOPICS_MAX + 100 {
             turn(&topics, &i.to_string());
-            assert!(topics.table.lock().unwrap().by_name.len() <= TOPICS_MAX);
+            assert!(topics.table.lock().by_name.len() <= TOPICS_MAX);
         }
         let mut next = topics.turn("used");
         let context = &mut Context::from_waker(Waker::noop());
@@ -182,7 +182,7 @@ mod tests {
         assert!(next.as_mut().poll(context).is_ready());
         assert!(turn(&topics, "needed").is_needed);
         assert_eq!(turn(&topics, "old").bytes, 0);
-        let table = topics.table.lock().unwrap();
+        let table = topics.table.lock();
         assert_eq!(table.by_name.len(), table.oldest.len());
     }
 

@@ -5,10 +5,11 @@ use super::receiver::Replies;
 use super::scripts::Call;
 use super::slots::{Owners, Ranges};
 use crate::engine::EngineError;
-use crate::engine::common::{Endpoint, locked};
+use crate::engine::common::Endpoint;
+use parking_lot::Mutex;
 use redis::Value;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use stentor_ports::Ledger;
 use tokio::sync::{Notify, oneshot};
 
@@ -33,7 +34,7 @@ pub(super) struct Lane {
 
 impl Lane {
     fn push(&self, job: Job) {
-        let mut jobs = locked(&self.jobs);
+        let mut jobs = self.jobs.lock();
         // Removes requests whose callers have stopped waiting, and so releases their permits.
         while jobs.front().is_some_and(|job| job.reply.is_closed()) {
             jobs.pop_front();
@@ -43,11 +44,11 @@ impl Lane {
     }
 
     pub(super) fn take(&self) -> Option<Job> {
-        locked(&self.jobs).pop_front()
+        self.jobs.lock().pop_front()
     }
 
     pub(super) fn set_sender(&self, sender: Option<Sender>) {
-        *locked(&self.sender) = sender;
+        *self.sender.lock() = sender;
     }
 }
 
@@ -91,18 +92,18 @@ impl Requests {
 
     /// The lane of the only primary.
     pub(super) fn only(&self) -> Option<Arc<Lane>> {
-        locked(&self.lanes).iter().next().cloned()
+        self.lanes.lock().iter().next().cloned()
     }
 
     /// Sets the primaries of the slots. Returns new lanes, and the primaries that no longer have slots.
     pub(super) fn assign(&self, ranges: Ranges) -> (Vec<Arc<Lane>>, Vec<Endpoint>) {
         let begin = |endpoint: &Endpoint| Lane { endpoint: Some(endpoint.clone()), ..Lane::default() };
-        locked(&self.lanes).assign(ranges, begin)
+        self.lanes.lock().assign(ranges, begin)
     }
 
     pub(super) fn push(&self, calls: Vec<Call>) -> Pending {
         let mut pending = Pending { parts: Vec::new(), calls: calls.len() };
-        let lanes = locked(&self.lanes);
+        let lanes = self.lanes.lock();
         let mut parts: Vec<Part> = Vec::new();
         for (number, call) in calls.into_iter().enumerate() {
             let lane = call.keys.first().and_then(|key| lanes.of(key));
@@ -133,7 +134,7 @@ impl Requests {
 
     /// The sender to this primary. `None` if the primary has no slots or isn't connected.
     pub(super) fn sender(&self, endpoint: &Endpoint) -> Option<Sender> {
-        let lane = locked(&self.lanes).at(endpoint).cloned();
-        lane.and_then(|lane| locked(&lane.sender).clone())
+        let lane = self.lanes.lock().at(endpoint).cloned();
+        lane.and_then(|lane| lane.sender.lock().clone())
     }
 }

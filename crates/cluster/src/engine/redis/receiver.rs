@@ -6,13 +6,14 @@
 use super::meter::{Invalid, Meter, REPLY_BYTES_MAX};
 use super::values::explain;
 use crate::engine::SILENCE_MAX;
-use crate::engine::common::{explain_alert, locked};
+use crate::engine::common::explain_alert;
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use redis::aio::AsyncPushSender;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
@@ -137,7 +138,7 @@ impl Commands {
 
     /// The reason for the end of the connection, if it has ended.
     pub(super) fn reason(&self) -> String {
-        locked(&self.state).reason.clone().unwrap_or_else(|| CLOSED.into())
+        self.state.lock().reason.clone().unwrap_or_else(|| CLOSED.into())
     }
 }
 
@@ -146,7 +147,7 @@ struct Ending(Arc<Mutex<State>>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        locked(&self.0).pending.clear();
+        self.0.lock().pending.clear();
     }
 }
 
@@ -166,7 +167,7 @@ pub(super) fn start<S: AsyncRead + AsyncWrite + Send + 'static>(
             reason = read(reader, &ending.0, pushes.as_deref(), &held) => reason,
             reason = write(writer, commands, &ending.0) => reason,
         };
-        locked(&ending.0).reason = Some(reason);
+        ending.0.lock().reason = Some(reason);
     });
     (Commands { queue, state, ledger: ledger.clone() }, driver)
 }
@@ -177,12 +178,12 @@ async fn write(
     state: &Mutex<State>,
 ) -> String {
     while let Some((mut packed, pending)) = commands.recv().await {
-        locked(state).pending.push_back(pending);
+        state.lock().pending.push_back(pending);
         while packed.len() < WRITE_BYTES
             && let Ok((more, pending)) = commands.try_recv()
         {
             packed.extend_from_slice(&more);
-            locked(state).pending.push_back(pending);
+            state.lock().pending.push_back(pending);
         }
         let written = async {
             writer.write_all(&packed).await?;
@@ -263,7 +264,7 @@ fn handle(
         Value::Push { .. } => return Ok(()),
         reply => reply,
     };
-    let mut state = locked(state);
+    let mut state = state.lock();
     let Some(pending) = state.pending.front_mut() else { return Ok(()) };
     let is_refusal = matches!(value, Value::ServerError(_));
     pending.replies.values.push(value);

@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::slots::{self, Nodes, Ranges};
 use super::values::{explain, text};
 use crate::engine::Identity;
-use crate::engine::common::{Endpoint, Login, locked};
+use crate::engine::common::{Endpoint, Login};
 use redis::{Pipeline, Value};
 use std::collections::HashSet;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) struct Server {
     /// The connection to the Sentinel, or to the node of a cluster, that answered last.
     discovery: Mutex<Option<Connection>>,
     /// The primaries of a cluster, according to the last answer.
-    primaries: std::sync::Mutex<Vec<Endpoint>>,
+    primaries: parking_lot::Mutex<Vec<Endpoint>>,
 }
 
 impl Server {
@@ -44,7 +44,7 @@ impl Server {
         ledger: Arc<Ledger>,
     ) -> Result<Self, String> {
         let address = Address::parse(url, ca_file, identity)?;
-        Ok(Self { address, ledger, discovery: Mutex::default(), primaries: std::sync::Mutex::default() })
+        Ok(Self { address, ledger, discovery: Mutex::default(), primaries: parking_lot::Mutex::default() })
     }
 
     /// The address of the servers, and the ledger for replies: the arguments of [`Connection::open`].
@@ -76,7 +76,7 @@ impl Server {
             }
             Topology::Cluster(_) => {
                 self.ranges().await?;
-                let mut primaries = locked(&self.primaries).clone();
+                let mut primaries = self.primaries.lock().clone();
                 fastrand::shuffle(&mut primaries);
                 Ok(primaries)
             }
@@ -115,7 +115,7 @@ impl Server {
 
     async fn nodes(&self) -> Result<Nodes, String> {
         let Topology::Cluster(seeds) = &self.address.topology else { return Ok(Vec::new()) };
-        let nodes = [&locked(&self.primaries)[..], seeds].concat();
+        let nodes = [&self.primaries.lock()[..], seeds].concat();
         let mut pipeline = Pipeline::new();
         pipeline.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
         let nodes = self.ask("", &nodes, self.address.login(), &pipeline, nodes_of).await?;
@@ -125,7 +125,7 @@ impl Server {
                 primaries.push(primary.clone());
             }
         }
-        *locked(&self.primaries) = primaries;
+        *self.primaries.lock() = primaries;
         Ok(nodes)
     }
 

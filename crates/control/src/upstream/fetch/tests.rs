@@ -10,8 +10,9 @@ use crate::options::{FeedsOptions, UpstreamOptions};
 use crate::schedule::{FetchJob, Freshness, Outcome, Version};
 use crate::secrets::Secrets;
 use crate::upstream::{Bodies, DocumentProcessor};
+use parking_lot::Mutex;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Key;
 use stentor_ports::Ledger;
@@ -162,7 +163,7 @@ impl Rig {
     async fn fetch(&mut self) -> String {
         let bodies = Bodies::new(usize::MAX, Arc::new(Ledger::new(usize::MAX)));
         let fetched = self.upstreams.at(0).fetch(&self.job, &self.processor, &bodies).await;
-        let conditions = std::mem::take(&mut self.requests.lock().unwrap().conditions);
+        let conditions = std::mem::take(&mut self.requests.lock().conditions);
         let failure = fetched.failure.map(|failure| failure.to_string());
         let happened = format!("{conditions}{}", shown(&fetched.outcome, failure));
         keep(&mut self.job.kept, fetched.outcome);
@@ -221,7 +222,7 @@ async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<R
     let mut replies = replies.into_iter();
     let mut last = None;
     while let Ok((mut stream, _)) = listener.accept().await {
-        requests.lock().unwrap().connections += 1;
+        requests.lock().connections += 1;
         while let Some(head) = request_head(&mut stream).await {
             let conditions = head.lines().filter(|line| line.starts_with("if-"));
             let mut conditions: String = conditions.map(|line| format!("[{line}] ")).collect();
@@ -232,8 +233,8 @@ async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<R
                 let content_type = field("content-type: ");
                 conditions += &format!("[{content_type} {}] ", String::from_utf8(body).unwrap());
             }
-            requests.lock().unwrap().conditions += &conditions;
-            requests.lock().unwrap().heads.push(head);
+            requests.lock().conditions += &conditions;
+            requests.lock().heads.push(head);
             last = replies.next().or(last);
             let Some(reply) = &last else { return };
             let _ = stream.write_all(&reply.bytes).await;
@@ -288,7 +289,7 @@ async fn an_old_connection_is_replaced() {
     let mut connections = Vec::new();
     for _ in 0..4 {
         rig.fetch().await;
-        connections.push(rig.requests.lock().unwrap().connections);
+        connections.push(rig.requests.lock().connections);
         advance(Duration::from_secs(15)).await;
     }
     assert_eq!(connections, [1, 1, 2, 2]);

@@ -11,7 +11,8 @@ use crate::ports::{
 };
 use crate::rule::{Rooms, Rule, Template};
 use bytes::Bytes;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use stentor_hub::{Data, Emit, Key, MissedMessage, Policy, Room, Topic};
 
 const HERE: u32 = 0x0101_0101;
@@ -48,7 +49,7 @@ impl Broker for Others {
     }
 
     fn find_socket(&self, question: SocketQuestion) -> bool {
-        self.0.lock().unwrap().push(question);
+        self.0.lock().push(question);
         true
     }
 }
@@ -113,7 +114,7 @@ fn news(id: u64) -> String {
 fn waiting(rig: &mut Rig, others: &Others, then: &[u8]) -> (Conn, u64) {
     let (mut conn, _) = socket(rig, URL);
     assert_eq!(rig.receive(&mut conn, [&connect(PID, "0000000000000003"), then].concat()), "");
-    let question = others.0.lock().unwrap().pop().unwrap();
+    let question = others.0.lock().pop().unwrap();
     assert_eq!(question.name.pid.to_text(), PID);
     (conn, question.ticket.number)
 }
@@ -186,7 +187,7 @@ fn a_client_whose_socket_does_not_arrive_in_time_gets_a_new_session() {
         assert_eq!((rig.ex.hub.sessions(), rig.ex.questions.open()), (step + 1, 0));
         assert_eq!(rig.ex.shared.session_of(PublicId::parse(ID).unwrap()), None);
     }
-    assert!(others.0.lock().unwrap().is_empty());
+    assert!(others.0.lock().is_empty());
 }
 
 #[test]
@@ -215,7 +216,7 @@ fn waiting_clients_are_limited_and_a_disconnected_one_leaves_nothing() {
     let (mut third, _) = socket(&mut rig, URL);
     let answer = rig.receive(&mut third, connect(PID, "0000000000000003"));
     assert!(begins_anew(&answer), "{answer}");
-    assert!(others.0.lock().unwrap().is_empty());
+    assert!(others.0.lock().is_empty());
     rig.ex.questions.forget(first.id);
     rig.ex.deliver_socket(number, Some(moving(vec![missed(4)], vec![])));
     rig.ex.end_unclaimed_arrivals();
@@ -223,7 +224,7 @@ fn waiting_clients_are_limited_and_a_disconnected_one_leaves_nothing() {
     // A client with a malformed offset gets a new session: its socket isn't looked up.
     let (mut other, _) = socket(&mut rig, URL);
     assert!(begins_anew(&rig.receive(&mut other, connect(PID, "nowhere"))));
-    assert!(others.0.lock().unwrap().is_empty());
+    assert!(others.0.lock().is_empty());
 }
 
 /// An authenticator that takes a token for its user's name. It denies subscriptions to the rooms of its list.
@@ -246,7 +247,7 @@ impl Authenticator for Issuer {
 impl Authorizer for Issuer {
     fn authorize(&self, question: &Question<'_>) -> Decision {
         match question.access {
-            Access::Subscribe(Topic::Room(room)) if self.0.lock().unwrap().contains(&room.name()) => {
+            Access::Subscribe(Topic::Room(room)) if self.0.lock().contains(&room.name()) => {
                 Decision::Deny(Denial::new("not_allowed", "closed"))
             }
             _ => Decision::Allow,
@@ -276,7 +277,7 @@ fn subscriptions_from_the_other_node_must_be_allowed_here() {
     };
     // The client requested `red`, so the subscription must be allowed. The application added the socket to `green`.
     for (closed, is_recovered) in [(vec!["red"], false), (vec!["green"], true)] {
-        *issuer.0.lock().unwrap() = closed;
+        *issuer.0.lock() = closed;
         let (mut conn, number) = waiting(&mut rig, &others, b"");
         assert!(rig.ex.expect_socket(number, &moving()));
         rig.ex.deliver_socket(number, Some(moving()));
@@ -291,7 +292,7 @@ fn subscriptions_from_the_other_node_must_be_allowed_here() {
     moved.sort_by_key(|subscription| subscription.is_granted);
     assert_eq!(moved.pop(), Some(subscription(red.clone(), true)));
     assert!(moved.iter().all(|other| !other.is_granted && other.topic != red.clone().into()), "{moved:?}");
-    *issuer.0.lock().unwrap() = vec!["red", "green"];
+    *issuer.0.lock() = vec!["red", "green"];
     rig.ex.reauthorize(session);
     assert_eq!(rooms.map(|room| rig.ex.hub.has_joined(session, &room)), [false, true]);
 }

@@ -13,8 +13,9 @@ use crate::ports::{
     Decision, Denial, Identity, PermissionReply, Question, SignatureWork, Ticket,
 };
 use crate::rule::Rooms;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_frame::ConnId;
 use stentor_hub::{HistoryLimits, Key, Room, SessionId, Topic};
@@ -41,7 +42,7 @@ impl Broker for Engine {
         _: Option<u64>,
         _: Option<Arc<str>>,
     ) -> Result<(), Busy> {
-        self.0.lock().unwrap().extend(publisher);
+        self.0.lock().extend(publisher);
         Ok(())
     }
 
@@ -63,7 +64,7 @@ impl Authorizer for Engine {
         if is_allowed {
             return Decision::Allow;
         }
-        self.0.lock().unwrap().push(question.later());
+        self.0.lock().push(question.later());
         Decision::Pending
     }
 
@@ -108,7 +109,7 @@ fn a_handler_whose_message_waits_runs_once() {
         };
         let message = format!(r#"{{"type":{message},"id":{id}}}"#);
         assert_eq!(rig.receive(&mut conn, text(&message)), "", "the outcome isn't known yet");
-        let reply = engine.0.lock().unwrap().pop().unwrap();
+        let reply = engine.0.lock().pop().unwrap();
         rig.ex.questions.decide(reply.ticket().number, outcome);
         assert_eq!(rig.ex.questions.waiting.poll_decided(), Some(conn.id));
         assert!(decided::resume(&mut rig.ex, &mut rig.clients, conn.id));
@@ -155,14 +156,14 @@ impl Authenticator for Later {
         if credentials.token.is_none() {
             return Authentication::Refused(Denial::TOKEN_MISSING);
         }
-        self.0.lock().unwrap().verified += 1;
+        self.0.lock().verified += 1;
         Authentication::Accepted(Arc::new(Identity::anonymous(Arc::new(self.clone()))))
     }
 }
 
 impl Authorizer for Later {
     fn authorize(&self, question: &Question<'_>) -> Decision {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         state.asked += 1;
         state.open.push(question.later());
         Decision::Pending
@@ -172,7 +173,7 @@ impl Authorizer for Later {
 impl Later {
     /// Answers all open questions. Returns the connection whose questions have been answered.
     fn decide(&self, rig: &mut Rig, answer: Result<(), Denial>) -> Option<ConnId> {
-        let open = std::mem::take(&mut self.0.lock().unwrap().open);
+        let open = std::mem::take(&mut self.0.lock().open);
         for reply in open {
             rig.ex.questions.decide(reply.ticket().number, answer.clone());
         }
@@ -180,7 +181,7 @@ impl Later {
     }
 
     fn counts(&self) -> (usize, usize) {
-        let state = self.0.lock().unwrap();
+        let state = self.0.lock();
         (state.verified, state.asked)
     }
 }

@@ -10,7 +10,8 @@ use crate::ports::{
 use crate::protocols::client::Client as _;
 use crate::protocols::http::Destination;
 use crate::system::tests::SYSTEM;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 const OWN: NodeTag = NodeTag(1);
@@ -31,12 +32,12 @@ impl Relay for Notes {
     fn relay(&self, _: NodeTag, _: ClientConnection, _: RelayPermit) {}
 
     fn find(&self, node: NodeTag, _: Done<Location>) {
-        self.located.lock().unwrap().push(format!("{node:?}"));
+        self.located.lock().push(format!("{node:?}"));
     }
 
     fn locate(&self, session: SessionName<'_>, claims: bool, _: Done<Location>) {
         let SessionName { prefix, key, session } = session;
-        self.located.lock().unwrap().push(format!("{prefix} {key:?} {session} {claims}"));
+        self.located.lock().push(format!("{prefix} {key:?} {session} {claims}"));
     }
 }
 
@@ -94,7 +95,7 @@ fn an_unknown_node_is_looked_up() {
     let (mut rig, notes) = rig();
     let mut conn = rig.connect();
     assert_eq!(rig.receive(&mut conn, poll_of(sid_of(DEAD))), "");
-    assert_eq!(notes.located.lock().unwrap()[..], ["NodeTag(3)"]);
+    assert_eq!(notes.located.lock()[..], ["NodeTag(3)"]);
     let answer = rig.locate(&mut conn, Location::Unknown);
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with(UNKNOWN), "{answer}");
     // The next request of the connection starts with empty state.
@@ -130,7 +131,7 @@ fn the_next_request_of_a_returned_connection_is_answered_here() {
     let mut conn = rig.connect_by(Some(Handover::Returned));
     let answer = rig.receive(&mut conn, post("/sockjs/000/name/xhr", ""));
     assert!(answer.ends_with("\r\n\r\no\n"), "{answer}");
-    assert!(notes.located.lock().unwrap().is_empty());
+    assert!(notes.located.lock().is_empty());
 }
 
 /// A connection on which a request waits for the location of its session.
@@ -152,7 +153,7 @@ fn a_sockjs_session_that_is_not_on_this_node_is_looked_up() {
     let mut conn = waiting(&mut rig, "/sockjs/feed/KEY/000/name/xhr_streaming");
     assert!(rig.locate(&mut conn, Location::Node(DEAD)).ends_with("\no\n\r\n"), "it begins anew");
     let asked = ["/sockjs None name true", "/sockjs None name false", "/sockjs Some(\"KEY\") name true"];
-    assert_eq!(*notes.located.lock().unwrap(), asked);
+    assert_eq!(*notes.located.lock(), asked);
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn a_sockjs_session_holds_its_claim_until_it_is_removed() {
     let mut send = rig.connect();
     let answer = rig.receive(&mut send, post("/sockjs/000/name/xhr_send", r#"["hello"]"#));
     assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
-    assert_eq!(notes.located.lock().unwrap().len(), 1);
+    assert_eq!(notes.located.lock().len(), 1);
     let id = rig.clients.ids()[0];
     assert_eq!(rig.clients.sockjs.get(id).map(|client| client.state().ended), Some(false));
     rig.clients.sockjs.remove(id);

@@ -4,9 +4,10 @@ use super::{PATIENCE, request_head, shown};
 use crate::options::{FeedsOptions, Proxy, UpstreamOptions};
 use crate::schedule::FetchJob;
 use crate::upstream::{Bodies, DocumentProcessor, IDLE_TIMEOUT, Upstreams};
+use parking_lot::Mutex;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use stentor_hub::Key;
 use stentor_ports::Ledger;
 use tempfile::TempDir;
@@ -242,7 +243,7 @@ async fn proxy(connect: &'static str) -> (u16, Arc<Mutex<Vec<String>>>) {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let Some(head) = request_head(&mut stream).await else { continue };
-            log.lock().unwrap().push(head.lines().collect::<Vec<_>>().join(" "));
+            log.lock().push(head.lines().collect::<Vec<_>>().join(" "));
             let tunnel =
                 head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next().map(String::from));
             let reply = if tunnel.is_some() {
@@ -272,7 +273,7 @@ async fn requests_go_through_a_proxy() {
             options.ca_file = url.starts_with("https").then(|| server.certificate_file.clone());
         })
         .await;
-        (happened, std::mem::take(&mut *heads.lock().unwrap()).join("; "))
+        (happened, std::mem::take(&mut *heads.lock()).join("; "))
     };
     let environment =
         |http: String, https: String, no: &str| Proxy::Environment { http, https, no: no.into() };

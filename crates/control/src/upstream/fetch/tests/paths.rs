@@ -2,7 +2,8 @@
 
 use super::{Reply, Rig, raw, reply, request_head};
 use crate::options::{Redirects, UpstreamOptions};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Key;
 use tokio::io::AsyncWriteExt;
@@ -26,7 +27,7 @@ async fn rig(change: fn(&mut UpstreamOptions), answer: fn(&str, &str) -> Reply) 
                     .filter(|line| line.starts_with("if-none-match") || line.starts_with("cookie"))
                     .collect();
                 let headers = headers.join(" ");
-                requests.lock().unwrap().push(format!("{path} {headers}").trim_end().to_owned());
+                requests.lock().push(format!("{path} {headers}").trim_end().to_owned());
                 let Reply { bytes, closes } = answer(path, &headers);
                 let _ = stream.write_all(&bytes).await;
                 if closes {
@@ -42,7 +43,7 @@ async fn rig(change: fn(&mut UpstreamOptions), answer: fn(&str, &str) -> Reply) 
 async fn fetch(rig: &mut Rig, log: &Log, key: &str) -> (String, String) {
     rig.job.key = Key::parse(key).unwrap();
     let happened = rig.fetch().await;
-    (happened, std::mem::take(&mut *log.lock().unwrap()).join(", "))
+    (happened, std::mem::take(&mut *log.lock()).join(", "))
 }
 
 fn redirect(location: &str) -> Reply {

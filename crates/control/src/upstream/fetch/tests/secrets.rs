@@ -31,7 +31,7 @@ impl Rotation {
     async fn check(&mut self, sent: &[&str], expect: &str) {
         let happened = self.rig.fetch().await;
         assert_eq!(happened, expect);
-        let heads = std::mem::take(&mut self.rig.requests.lock().unwrap().heads);
+        let heads = std::mem::take(&mut self.rig.requests.lock().heads);
         let value = |head: &String| {
             let line = head.lines().find_map(|line| line.strip_prefix("x-key: Key "));
             line.unwrap_or_default().to_owned()
@@ -84,14 +84,14 @@ async fn other_statuses_and_other_secrets_repeat_nothing() {
         let mut all = Rotation::new(vec![reply(status, "1")]).await;
         fs::write(all.path(), "two").unwrap();
         all.rig.fetch().await;
-        assert_eq!(all.rig.requests.lock().unwrap().heads.len(), 1, "{status}");
+        assert_eq!(all.rig.requests.lock().heads.len(), 1, "{status}");
     }
     let mut rig = Rig::new(vec![reply("401 Unauthorized", "no")], |options| {
         options.headers = vec![("X-Key".into(), "one".into())];
     })
     .await;
     assert_eq!(rig.fetch().await, REFUSED);
-    assert_eq!(rig.requests.lock().unwrap().heads.len(), 1);
+    assert_eq!(rig.requests.lock().heads.len(), 1);
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_password_is_sent_renewed_and_masked() {
     fs::write(&path, "hunter2").unwrap();
     assert_eq!(rig.fetch().await, format!("{REFUSED} ***"));
     assert_eq!(rig.fetch().await, format!("{REFUSED} ***"));
-    let heads = rig.requests.lock().unwrap().heads.clone();
+    let heads = rig.requests.lock().heads.clone();
     let sent =
         heads.iter().filter_map(|head| head.lines().find_map(|line| line.strip_prefix("authorization: ")));
     // base64 of `reader:hunter1` and `reader:hunter2`.
@@ -127,7 +127,7 @@ async fn the_host_of_a_url_can_change() {
     })
     .await;
     assert_eq!(rig.fetch().await, "1");
-    let base = |rig: &Rig| rig.requests.lock().unwrap().heads[0].clone();
+    let base = |rig: &Rig| rig.requests.lock().heads[0].clone();
     assert!(base(&rig).starts_with("GET /api/v1/k HTTP/1.1"), "{}", base(&rig));
     fs::write(&path, format!("{}/other/", other.url)).unwrap();
     rig.secrets.reread();
