@@ -45,29 +45,21 @@ pub enum DriverChoice {
 }
 
 /// The reason why a node can't start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address of a listener can't be bound.
+    #[error("can't listen at {0}: {1}")]
     Listen(SocketAddr, io::Error),
     /// The configured driver doesn't work on this system.
+    #[error("{0}")]
     Driver(String),
     /// An option is invalid.
+    #[error("{0}")]
     Options(String),
     /// The system refuses a thread or file descriptor.
+    #[error("can't start: {0}")]
     Io(io::Error),
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen(addr, error) => write!(f, "can't listen at {addr}: {error}"),
-            Self::Driver(why) | Self::Options(why) => f.write_str(why),
-            Self::Io(error) => write!(f, "can't start: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// Properties of a started node, for the log.
 #[derive(Clone, Debug)]

@@ -33,56 +33,35 @@ pub enum KeyCharset {
 pub struct Key(Arc<str>);
 
 /// Reason why a text isn't a key. The author of the text is at fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The text is empty.
+    #[error("the key is empty")]
     Empty,
     /// The text has more than [`KEY_BYTES_MAX`] bytes.
+    #[error("the key is longer than {KEY_BYTES_MAX} bytes")]
     TooLong,
     /// An empty segment: a leading, trailing or doubled `/`.
+    #[error("the key has an empty segment (a leading, trailing or doubled '/')")]
     EmptySegment,
     /// A segment `.` or `..`.
+    #[error("the key has a segment '.' or '..'")]
     DotSegment,
     /// A character outside [`KeyCharset::Ascii`] at this byte, which [`KeyCharset::Utf8`] allows.
+    #[error(
+        "the key has a character at byte {0} that is none of A-Z a-z 0-9 . _ ~ @ : = + , -; keys = \"utf8\" in [[feeds]] allows others"
+    )]
     Character(usize),
     /// A character that no key may contain, at this byte.
+    #[error(
+        "the key has a character at byte {0} that no key may have: a control character, '\\', or '%' before two hexadecimal digits"
+    )]
     Forbidden(usize),
     /// A malformed percent-encoding at this byte: an encoded `/`, invalid UTF-8, or a `%` that isn't followed
     /// by two hexadecimal digits.
+    #[error("the key has an invalid or forbidden percent escape at byte {0}")]
     Encoding(usize),
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "the key is empty"),
-            Self::TooLong => write!(f, "the key is longer than {KEY_BYTES_MAX} bytes"),
-            Self::EmptySegment => {
-                write!(f, "the key has an empty segment (a leading, trailing or doubled '/')")
-            }
-            Self::DotSegment => write!(f, "the key has a segment '.' or '..'"),
-            Self::Character(at) => {
-                write!(
-                    f,
-                    "the key has a character at byte {at} that is none of A-Z a-z 0-9 . _ ~ @ : = + , -; \
-                     keys = \"utf8\" in [[feeds]] allows others"
-                )
-            }
-            Self::Forbidden(at) => {
-                write!(
-                    f,
-                    "the key has a character at byte {at} that no key may have: a control character, '\\', \
-                     or '%' before two hexadecimal digits"
-                )
-            }
-            Self::Encoding(at) => {
-                write!(f, "the key has an invalid or forbidden percent escape at byte {at}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 impl Key {
     /// Checks a text that has been percent-decoded once, with [`KeyCharset::Ascii`]. (The caller has refused

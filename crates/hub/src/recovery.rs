@@ -38,20 +38,22 @@ use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC, Policy};
 use crate::suspension::Suspended;
 use crate::topic::Topic;
-use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// Reason why a session can't be resumed. The session stays suspended: the caller closes it, and the client
 /// starts a new session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// There is no such session, or it isn't suspended.
+    #[error("the session is not suspended")]
     NotSuspended,
     /// The log doesn't cover the missed publications: there were too many, they are too old, or they were
     /// evicted. Or the client names a publication that its session was never sent, or not in this order.
+    #[error("the missed publications are no longer available")]
     NotCovered,
     /// The missed publications exceed the send buffer.
+    #[error("the missed publications exceed the send buffer")]
     TooMuch,
 }
 
@@ -65,18 +67,6 @@ impl ResumeError {
         }
     }
 }
-
-impl fmt::Display for ResumeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotSuspended => "the session is not suspended",
-            Self::NotCovered => "the missed publications are no longer available",
-            Self::TooMuch => "the missed publications exceed the send buffer",
-        })
-    }
-}
-
-impl std::error::Error for ResumeError {}
 
 /// The publications that a session missed.
 pub(crate) type Missed<F> = Vec<(Member, Arc<Publication<F>>)>;

@@ -22,24 +22,15 @@ pub struct Room(
 );
 
 /// Reason why a text isn't a room's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RoomError {
     /// The text is empty.
+    #[error("the room's name is empty")]
     Empty,
     /// The text has more than [`ROOM_BYTES_MAX`] bytes.
+    #[error("the room's name is longer than {ROOM_BYTES_MAX} bytes")]
     TooLong,
 }
-
-impl fmt::Display for RoomError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "the room's name is empty"),
-            Self::TooLong => write!(f, "the room's name is longer than {ROOM_BYTES_MAX} bytes"),
-        }
-    }
-}
-
-impl std::error::Error for RoomError {}
 
 fn check_name(name: &str) -> Result<(), RoomError> {
     match name.len() {

@@ -1,6 +1,5 @@
 //! Networks of IP addresses, such as `10.0.0.0/8`.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A list of networks. An empty list contains no address.
@@ -16,21 +15,12 @@ struct Network {
 }
 
 /// The reason why a text isn't a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a network: write an address, or one with the length of its prefix and no bits after it, such as \"10.0.0.0/8\", \
+     \"192.0.2.1\" or \"2001:db8::/32\""
+)]
 pub struct NetworkError(String);
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is not a network: write an address, or one with the length of its prefix and no bits after it, such as \
-             \"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for NetworkError {}
 
 fn bits_of(address: IpAddr) -> u128 {
     match address {

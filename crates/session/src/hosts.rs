@@ -6,7 +6,6 @@
 //! names, the server refuses them.
 
 use crate::origin::{is_name, split_port};
-use std::fmt;
 
 /// The names of the server. If empty, any name is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,21 +19,11 @@ struct Host {
 }
 
 /// The reason why a text isn't a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a host: write a name or an address, such as \"example.com\", \"example.com:8443\", \"192.0.2.1\" or \"[::1]\""
+)]
 pub struct HostError(String);
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is not a host: write a name or an address, such as \"example.com\", \"example.com:8443\", \
-             \"192.0.2.1\" or \"[::1]\"",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for HostError {}
 
 impl Hosts {
     /// Reads a list of `name` or `name:port`. A name without a port allows every port.

@@ -26,21 +26,12 @@ struct Pattern {
 }
 
 /// The reason why a text isn't a pattern of origins.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not an origin: write \"https://example.com\", \"https://*.example.com\", with \":PORT\" where it isn't the scheme's own, \
+     \"file://\", \"null\", or \"*\" for any"
+)]
 pub struct PatternError(String);
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is not an origin: write \"https://example.com\", \"https://*.example.com\", with \":PORT\" where it isn't \
-             the scheme's own, \"file://\", \"null\", or \"*\" for any",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for PatternError {}
 
 /// The origin that pages without an origin, and pages that hide it, send.
 const OPAQUE: &str = "null";

@@ -3,7 +3,6 @@
 
 use crate::message::Arguments;
 use std::borrow::Cow;
-use std::fmt;
 use std::time::Duration;
 use stentor_hub::HistoryLimits;
 use stentor_json as json;
@@ -24,16 +23,9 @@ enum Piece {
 }
 
 /// The reason why a text isn't a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct TemplateError(&'static str);
-
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for TemplateError {}
 
 impl Template {
     /// Reads a template.

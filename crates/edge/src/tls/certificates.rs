@@ -10,7 +10,6 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{ServerConfig, SignatureAlgorithm, crypto::ring};
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -40,21 +39,14 @@ pub struct TlsOptions {
 }
 
 /// The reason why TLS can't be used with these files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {reason}", file.display())]
 pub struct TlsError {
     /// The file.
     pub file: PathBuf,
     /// The mistake.
     pub reason: String,
 }
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.file.display(), self.reason)
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 /// The TLS state of a server: certificates and keys of tickets, shared by all cores. Clones share the same state.
 #[derive(Clone, Debug)]
