@@ -1,6 +1,6 @@
 //! All bridges of a node, between its data plane and the rest of its cluster.
 
-use super::metrics::{Figures, metrics};
+use super::metrics::metrics;
 use super::{Adapter, Bridge, ConnectError, Namespace, Options, Parser, Pushes, SubscriptionMode};
 use crate::engine::redis::link::Link;
 use crate::engine::{Address, Limits};
@@ -162,20 +162,7 @@ impl Bridges {
 
 impl MetricSource for Bridges {
     fn metrics(&self) -> Vec<Metric> {
-        let figures: Vec<_> = self
-            .bridges
-            .iter()
-            .map(|bridge| Figures {
-                prefix: &bridge.options.prefix,
-                redis: bridge.options.address.to_string(),
-                is_up: bridge.shards.are_up(),
-                counters: &bridge.counters,
-                inbox_bytes: bridge.inbox.bytes(),
-                outgoing_bytes: bridge.publisher.outgoing.unsent().1,
-                dropped: bridge.inbox.dropped(),
-            })
-            .collect();
-        metrics(&figures)
+        metrics(&self.bridges)
     }
 
     fn histograms(&self) -> Vec<Histogram> {

@@ -1,8 +1,10 @@
-//! Counters of a bridge.
+//! Counters and metrics of bridges.
 
 use super::refused::{LABELS, Refused};
+use super::{Bridge, Options};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stentor_ports::{Metric, MetricKind};
+use stentor_ports::{Metric, MetricKind, plain_metrics};
 
 /// Counters that all threads increment.
 #[derive(Default)]
@@ -17,18 +19,6 @@ pub(super) struct Counters {
     refused: [AtomicU64; LABELS.len()],
 }
 
-/// Metrics of one bridge, by its prefix and its Redis.
-pub(super) struct Figures<'a> {
-    pub(super) prefix: &'a str,
-    /// The address of Redis, without the password.
-    pub(super) redis: String,
-    pub(super) is_up: bool,
-    pub(super) counters: &'a Counters,
-    pub(super) inbox_bytes: usize,
-    pub(super) outgoing_bytes: usize,
-    pub(super) dropped: u64,
-}
-
 impl Counters {
     pub(super) fn count_refused(&self, reason: Refused) {
         if let Some(counter) = LABELS.iter().position(|label| *label == reason.label()) {
@@ -37,83 +27,62 @@ impl Counters {
     }
 }
 
-/// The metrics of all bridges.
-pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
-    let labels =
-        |figures: &Figures<'_>| vec![("prefix", figures.prefix.to_owned()), ("redis", figures.redis.clone())];
-    let each = |name, help, kind, value: fn(&Figures<'_>) -> u64| {
-        let samples = bridges.iter().map(|figures| (labels(figures), value(figures))).collect();
-        Metric { name, help, kind, samples }
-    };
-    let one = |name, help, kind, counter: fn(&Counters) -> &AtomicU64| {
-        let samples = bridges.iter();
-        let samples =
-            samples.map(|figures| (labels(figures), counter(figures.counters).load(Ordering::Relaxed)));
-        Metric { name, help, kind, samples: samples.collect() }
-    };
-    let refused = bridges.iter().flat_map(|figures| {
-        LABELS.iter().zip(&figures.counters.refused).map(|(reason, counter)| {
-            let mut labels = labels(figures);
-            labels.push(("reason", (*reason).to_owned()));
-            (labels, counter.load(Ordering::Relaxed))
-        })
-    });
-    use MetricKind::{Counter, Gauge};
-    vec![
-        each(
-            "bridge_up",
-            "Whether the Redis of a `[[cluster.socketio]]` is connected and all its channels are subscribed.",
-            Gauge,
-            |figures| figures.is_up.into(),
-        ),
-        one("bridge_connection_losses", "Times that the connection to this Redis was lost.", Counter, |c| {
-            &c.connection_losses
-        }),
-        one("bridge_messages_sent", "Events published to Socket.IO's servers.", Counter, |c| &c.sent),
-        one(
-            "bridge_messages_received",
-            "Events of Socket.IO's servers for clients of this node.",
-            Counter,
-            |c| &c.received,
-        ),
-        one(
-            "bridge_messages_not_sent",
-            "Events and answers that were too large for Redis, or for which there was no room; other servers don't have them.",
-            Counter,
-            |c| &c.not_sent,
-        ),
-        one("bridge_requests_sent", "Requests to Socket.IO's servers, by the admin API.", Counter, |c| {
-            &c.requests_sent
-        }),
-        one("bridge_requests_incomplete", "Requests that not all servers answered in time.", Counter, |c| {
-            &c.requests_incomplete
-        }),
-        one("bridge_requests_received", "Requests of Socket.IO's servers.", Counter, |c| {
-            &c.requests_received
-        }),
-        Metric {
-            name: "bridge_messages_refused",
-            help: "Messages from Redis that were refused, by reason.",
-            kind: Counter,
-            samples: refused.collect(),
-        },
-        each(
-            "bridge_messages_dropped",
-            "Messages dropped because they arrived faster than this node handles them.",
-            Counter,
-            |figures| figures.dropped,
-        ),
-        each(
-            "bridge_outgoing_bytes",
-            "Size of the messages that wait to be published to Redis.",
-            Gauge,
-            |figures| figures.outgoing_bytes as u64,
-        ),
-        each(
-            "bridge_inbox_bytes",
-            "Size of the messages from Redis that wait for this node.",
-            Gauge,
-            |figures| figures.inbox_bytes as u64,
-        ),
-    ]
+impl Bridge {
+    /// Lists the metrics of this bridge, without the labels that name it.
+    fn metrics(&self) -> Vec<Metric> {
+        let counters = &self.counters;
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut all = Vec::from(plain_metrics! {
+            /// Whether the Redis of a `[[cluster.socketio]]` is connected and all its channels are subscribed.
+            Gauge "bridge_up" = self.shards.are_up();
+            /// Times that the connection to this Redis was lost.
+            Counter "bridge_connection_losses" = value(&counters.connection_losses);
+            /// Events published to Socket.IO's servers.
+            Counter "bridge_messages_sent" = value(&counters.sent);
+            /// Events of Socket.IO's servers for clients of this node.
+            Counter "bridge_messages_received" = value(&counters.received);
+            /// Events and answers that were too large for Redis, or for which there was no room; other servers don't have them.
+            Counter "bridge_messages_not_sent" = value(&counters.not_sent);
+            /// Requests to Socket.IO's servers, by the admin API.
+            Counter "bridge_requests_sent" = value(&counters.requests_sent);
+            /// Requests that not all servers answered in time.
+            Counter "bridge_requests_incomplete" = value(&counters.requests_incomplete);
+            /// Requests of Socket.IO's servers.
+            Counter "bridge_requests_received" = value(&counters.requests_received);
+        });
+        all.push(Metric::by(
+            "reason",
+            MetricKind::Counter,
+            "bridge_messages_refused",
+            "Messages from Redis that were refused, by reason.",
+            LABELS.iter().zip(counters.refused.iter().map(value)),
+        ));
+        all.extend(plain_metrics! {
+            /// Messages dropped because they arrived faster than this node handles them.
+            Counter "bridge_messages_dropped" = self.inbox.dropped();
+            /// Size of the messages that wait to be published to Redis.
+            Gauge "bridge_outgoing_bytes" = self.publisher.outgoing.unsent().1;
+            /// Size of the messages from Redis that wait for this node.
+            Gauge "bridge_inbox_bytes" = self.inbox.bytes();
+        });
+        all
+    }
+}
+
+/// The metrics of all bridges, each by its prefix and the address of its Redis, without the password.
+pub(super) fn metrics(bridges: &[Arc<Bridge>]) -> Vec<Metric> {
+    let mut all: Vec<Metric> = Vec::new();
+    for bridge in bridges {
+        let Options { prefix, address, .. } = &bridge.options;
+        for (number, mut metric) in bridge.metrics().into_iter().enumerate() {
+            for (labels, _) in &mut metric.samples {
+                labels.splice(0..0, [("prefix", prefix.clone()), ("redis", address.to_string())]);
+            }
+            match all.get_mut(number) {
+                Some(known) => known.samples.append(&mut metric.samples),
+                None => all.push(metric),
+            }
+        }
+    }
+    all
 }
