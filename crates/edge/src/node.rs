@@ -200,7 +200,7 @@ pub fn simulated(
     }
     let (shared, listeners) = shared_of(options, drivers.len(), seed, control);
     let wakers: Vec<Waker> = drivers.iter().map(Driver::waker).collect();
-    let mailboxes = connect_all(&wakers, shared.initial.options.limits.mailbox_messages_max);
+    let mailboxes = connect_all(&wakers, shared.initial.limits.mailbox_messages_max);
     let cores = drivers
         .into_iter()
         .zip(mailboxes)
@@ -347,7 +347,7 @@ impl Node {
             return Err(StartError::Options(message));
         }
         let mut sockets = Vec::new();
-        let mut connections_max = shared.initial.options.limits.connections_max;
+        let mut connections_max = shared.initial.limits.connections_max;
         let (ready, readies) = mpsc::channel();
         let (end, ends) = mpsc::channel();
         let mut threads = Vec::with_capacity(cores);
@@ -419,7 +419,7 @@ impl Node {
             }
         }
         for (go, mailboxes) in
-            go.into_iter().zip(connect_all(&wakers, shared.initial.options.limits.mailbox_messages_max))
+            go.into_iter().zip(connect_all(&wakers, shared.initial.limits.mailbox_messages_max))
         {
             if go.send(mailboxes).is_err() {
                 return Err(StartError::Io(io::Error::other("a core's thread ended at its start")));

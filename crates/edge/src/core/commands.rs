@@ -79,8 +79,8 @@ pub(super) fn carry_out_commands(
                 pass_on_everything(conns, protocols, mail, work);
                 barrier.pass(&shared);
             }
-            ControlCommand::Settings(settings, barrier) => {
-                protocols.set_settings(settings);
+            ControlCommand::Options(options, barrier) => {
+                protocols.set_options(options);
                 barrier.pass(&shared);
             }
             ControlCommand::PauseAccepting(is_paused, barrier) => {

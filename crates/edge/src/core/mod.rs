@@ -110,8 +110,8 @@ impl<D: Driver> Core<D> {
         let now = driver.now();
         let tls = listeners.tls.as_ref().map(|handle| TlsSettings {
             handle: handle.clone(),
-            timeout: shared.initial.options.limits.tls_handshake_timeout,
-            handshakes_max: shared.initial.options.limits.tls_handshakes_max,
+            timeout: shared.initial.limits.tls_handshake_timeout,
+            handshakes_max: shared.initial.limits.tls_handshakes_max,
             ledger: shared.ledger.clone(),
             metrics: shared.each[core].metrics.clone(),
             timer: Timer::Tls.token(),
@@ -121,7 +121,7 @@ impl<D: Driver> Core<D> {
                 TlsLayer::new(driver, tls),
                 listeners,
                 Report::new(shared.ledger.clone()),
-                AccessLog::new(shared.initial.options.access_log, shared.ledger.clone()),
+                AccessLog::new(shared.initial.access_log, shared.ledger.clone()),
             ),
             protocols: Protocols::new(shared, core, now, apps, SYSTEM),
             mail: Mail::new(mailboxes),

@@ -22,7 +22,7 @@ pub(super) fn relay(
         protocols.ex.metrics().relays_refused.add(1);
     }
     incoming.stays = true;
-    let (Some(permit), Some(relay)) = (permit, &shared.initial.options.relay) else {
+    let (Some(permit), Some(relay)) = (permit, &shared.initial.relay) else {
         return input::begin(conns, protocols, mail, incoming);
     };
     let Some(detached) = conns.driver.detach_plain(incoming.conn) else {

@@ -14,11 +14,10 @@ pub mod tasks;
 use crate::app::Alarm;
 use crate::executor::{Apps, Executor};
 use crate::identity::{ClientId, End, Sid, SidHasher};
-use crate::options::Limits;
+use crate::options::{Limits, Options};
 use crate::protocols::client::ClientState;
 use crate::protocols::clients::Clients;
 use crate::protocols::engineio;
-use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::system::System;
 use presence::PresenceState;
@@ -53,17 +52,17 @@ impl Protocols {
         Self {
             clients: Clients::default(),
             departed: Departed::default(),
-            ws: Box::new(ws::Shared::new(ws_limits(&shared.initial.options.limits))),
+            ws: Box::new(ws::Shared::new(ws_limits(&shared.initial.limits))),
             alarms: slab::Slab::new(),
             presence: PresenceState::new(shared.ledger.clone()),
             ex: Executor::new(shared, core, now, apps, system),
         }
     }
 
-    /// Sets the settings that apply from now on.
-    pub fn set_settings(&mut self, settings: Arc<Settings>) {
-        self.ws.set_limits(ws_limits(&settings.options.limits));
-        self.ex.set_settings(settings);
+    /// Sets the options that apply from now on.
+    pub fn set_options(&mut self, options: Arc<Options>) {
+        self.ws.set_limits(ws_limits(&options.limits));
+        self.ex.set_options(options);
     }
 
     /// The state of a client. `None` if the client has been removed.

@@ -44,7 +44,6 @@ use crate::ports::source_of;
 use crate::ports::{Access, Done, Identity, Location, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::refusal_log::{Logged, Refusal};
-use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
 use crate::system::System;
 use crate::tracked::Tracked;
@@ -79,7 +78,8 @@ pub struct Apps {
 pub struct Executor {
     /// State that all cores of the node share.
     pub shared: Arc<Shared>,
-    pub(crate) settings: Arc<Settings>,
+    /// The options in force. Each core has its own reference, so no handler waits, and no option changes within a turn.
+    pub(crate) options: Arc<Options>,
     metrics: Arc<CoreMetrics>,
     /// State of the core and its turn, for handlers.
     pub(crate) context: CoreContext,
@@ -113,8 +113,7 @@ fn question_limits(options: &Options) -> QuestionLimits {
 impl Executor {
     /// Makes the executor of core number `core`.
     pub fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps, system: System) -> Self {
-        let settings = shared.initial.clone();
-        let options = &settings.options;
+        let options = shared.initial.clone();
         let feeds = FeedEvents {
             name: options.engine.feed_event.clone(),
             as_string: options.engine.feed_as_string,
@@ -124,7 +123,7 @@ impl Executor {
         let custom = options.protocols.iter().map(|protocol| protocol.encode).collect();
         let meter = shared.ledger.frames.clone();
         let encodings = Encodings::new(meter, deflate.level, deflate.bytes_min, feeds, custom);
-        let mut hub = Tracked::new(Hub::new(shared.hub_options(core, options), encodings));
+        let mut hub = Tracked::new(Hub::new(shared.hub_options(core, &options), encodings));
         let notices = options.notices.clone().map(Notices::new);
         if notices.as_ref().is_some_and(|notices| notices.wants_topics()) {
             hub.report_attendance();
@@ -159,7 +158,7 @@ impl Executor {
                 options.events.clone(),
                 Identities::new(options.authenticator.clone(), shared.seed, shared.ledger.clone()),
                 Tickets::new(core, shared.clone()),
-                question_limits(options),
+                question_limits(&options),
                 shared.ledger.clone(),
             ),
             link: options
@@ -177,20 +176,19 @@ impl Executor {
             notices,
             metrics: shared.each[core].metrics.clone(),
             shared,
-            settings,
+            options,
         }
     }
 
-    /// Sets the settings that apply from now on, and updates all copies of their values.
-    pub fn set_settings(&mut self, settings: Arc<Settings>) {
-        let options = &settings.options;
+    /// Sets the options that apply from now on, and updates all copies of their values.
+    pub fn set_options(&mut self, options: Arc<Options>) {
         let limits = &options.limits;
         self.context.message_bytes_max = limits.message_bytes_max;
         self.context.json_depth_max = limits.json_depth_max;
         self.context.keys.clone_from(&options.keys);
         self.budget.set_limits(limits.turn_bytes_max, limits.send_buffer_bytes_max);
-        self.questions.set_limits(question_limits(options));
-        self.hub.set_limits(self.shared.hub_options(self.context.core, options));
+        self.questions.set_limits(question_limits(&options));
+        self.hub.set_limits(self.shared.hub_options(self.context.core, &options));
         if self.options().session_limits != options.session_limits
             && let Some(rates) = &self.context.rates
         {
@@ -200,7 +198,7 @@ impl Executor {
         for app in services.chain([&mut self.apps.node]) {
             app.configure(&options.rooms);
         }
-        self.settings = settings;
+        self.options = options;
     }
 
     /// Begins a turn.
@@ -224,7 +222,7 @@ impl Executor {
     /// The options in force.
     #[inline]
     pub fn options(&self) -> &Options {
-        &self.settings.options
+        &self.options
     }
 
     /// The core's metrics.
@@ -476,7 +474,7 @@ impl Executor {
 
     /// Draws the id of a client of this core.
     pub(crate) fn draw_sid(&mut self) -> Sid {
-        self.context.sids.draw(self.context.core, self.shared.cores, self.shared.initial.options.node_tag)
+        self.context.sids.draw(self.context.core, self.shared.cores, self.shared.initial.node_tag)
     }
 
     /// Returns a callback that reports the node of a session, which a request on `conn` names, to the core from any thread.
@@ -491,7 +489,7 @@ impl Executor {
 
     /// Returns `true` if another node of the cluster has drawn this id.
     pub(crate) fn is_of_other_node(&self, sid: Sid) -> bool {
-        self.shared.initial.options.node_tag.is_some_and(|tag| tag != sid.node())
+        self.shared.initial.node_tag.is_some_and(|tag| tag != sid.node())
     }
 
     /// Returns `true` if an input of this size must be refused, because memory is short and the input isn't small
@@ -530,7 +528,7 @@ impl Executor {
         call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
     ) -> R {
         let place = scope.service.place();
-        let prefix = place.and_then(|place| self.settings.options.prefix(place)).map(|(prefix, _)| prefix);
+        let prefix = place.and_then(|place| self.options.prefix(place)).map(|(prefix, _)| prefix);
         let other = place.and_then(|place| self.apps.services.get_mut(place)?.as_mut());
         let app = other.unwrap_or(&mut self.apps.node);
         let due_before = self.hub.due();

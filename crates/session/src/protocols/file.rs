@@ -35,8 +35,8 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, place: usize) -> Reque
         text(cx.out, cx.options, 405, &extra, "only GET and HEAD are answered here");
         return cx.answered();
     }
-    let settings = cx.ex.settings.clone();
-    let file = &settings.options.files[place];
+    let options = cx.ex.options.clone();
+    let file = &options.files[place];
     let (coding, body) = if accepts(cx.request, "br") {
         (Some("br"), &file.brotli)
     } else if accepts(cx.request, "gzip") {

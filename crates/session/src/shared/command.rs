@@ -4,11 +4,11 @@ use super::link::LinkBatch;
 use super::moving::Barrier;
 use super::tasks::Task;
 use crate::app::Sent;
+use crate::options::Options;
 use crate::ports::{
     Broadcast, ClientConnection, Denial, Done, EventReply, FeedUpdate, Handover, Identity, Location,
     MovingSocket, Publish, RoomUpdate, SocketName, SocketRequest,
 };
-use crate::settings::Settings;
 use bytes::Bytes;
 use std::sync::Arc;
 use stentor_frame::ConnId;
@@ -50,8 +50,8 @@ pub enum ControlCommand {
     LinkSpace,
     /// Passes a barrier, which orders commands with the messages between cores.
     Barrier(Arc<Barrier>),
-    /// Sets the settings that apply from now on.
-    Settings(Arc<Settings>, Arc<Barrier>),
+    /// Sets the options that apply from now on.
+    Options(Arc<Options>, Arc<Barrier>),
     /// Stops (`true`) or resumes accepting connections.
     PauseAccepting(bool, Arc<Barrier>),
 }
@@ -85,7 +85,7 @@ impl ControlCommand {
             | Self::Decide(..)
             | Self::Identify(..)
             | Self::Barrier(_)
-            | Self::Settings(..)
+            | Self::Options(..)
             | Self::PauseAccepting(..)
             | Self::LinkSpace
             | Self::Located(..) => 0,

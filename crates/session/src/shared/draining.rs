@@ -55,7 +55,7 @@ impl Shared {
 
 impl Lifecycle for Shared {
     fn readiness(&self) -> Readiness {
-        let broker = self.initial.options.broker.as_ref();
+        let broker = self.initial.broker.as_ref();
         Readiness {
             is_draining: self.drains() > 0,
             engine_away: broker.and_then(|broker| broker.engine_away()),

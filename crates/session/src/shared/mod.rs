@@ -21,7 +21,6 @@ use crate::moved::SessionIds;
 use crate::options::Options;
 use crate::ports::{Busy, ControlPlane, REQUESTERS_MAX};
 use crate::refusal_log::RefusalLog;
-use crate::settings::Settings;
 pub use command::{ControlCommand, SocketCommand};
 use limits::SharedLimits;
 use parking_lot::{Mutex, MutexGuard};
@@ -198,9 +197,9 @@ pub struct SharedCore {
 
 /// State that the cores of a node share.
 pub struct Shared {
-    /// The settings at the start, for options that can't change. The current values of other options are in
+    /// The options at the start, for those that can't change. The current values of other options are in
     /// [`Executor::options`](crate::executor::Executor::options).
-    pub initial: Arc<Settings>,
+    pub initial: Arc<Options>,
     /// Number of cores.
     pub cores: usize,
     /// A random seed, drawn at the start.
@@ -262,7 +261,7 @@ impl Shared {
             behind_broker: AtomicUsize::new(0),
             relayed: Arc::default(),
             ledger,
-            initial: Arc::new(Settings::new(options)),
+            initial: Arc::new(options),
         }
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_hub::{CoreId, SessionId};
 
-/// Calls a function when each core has passed the barrier. A core passes the barrier after it has sent all earlier messages to
-/// the other cores, or has received new settings.
+/// Calls a function when each core has passed the barrier. A core passes the barrier after it has sent all earlier messages to the other
+/// cores, or has received new options.
 pub struct Barrier {
     cores: AtomicUsize,
     then: Mutex<Option<Then>>,
@@ -36,7 +36,7 @@ impl Shared {
 
     /// The core that may have the socket with this `pid`. `None` if the socket can't be on this node.
     pub(crate) fn core_of_socket(&self, pid: Sid) -> Option<CoreId> {
-        let is_ours = self.initial.options.node_tag.is_none_or(|tag| tag == pid.node());
+        let is_ours = self.initial.node_tag.is_none_or(|tag| tag == pid.node());
         self.ids.moved.core_of(pid).or_else(|| is_ours.then(|| pid.core(self.cores)))
     }
 

@@ -20,11 +20,11 @@ impl Shared {
     /// stay; the `section!`s of the configuration list them. Wait for the answer before the next call.
     pub fn configure(&self, options: Options, done: Done<()>) {
         self.ledger.set_bytes_max(options.limits.memory_bytes_max);
-        let settings = Arc::new(self.initial.changed_to(options));
-        self.limits.configure(&settings.options);
+        let options = Arc::new(self.initial.reloaded(options));
+        self.limits.configure(&options);
         let barrier = self.barrier(move |_| done.answer(Ok(())));
         for inbox in self.inboxes() {
-            inbox.put_always(ControlCommand::Settings(settings.clone(), barrier.clone()));
+            inbox.put_always(ControlCommand::Options(options.clone(), barrier.clone()));
         }
     }
 }
@@ -143,7 +143,7 @@ impl NodeInbox for Shared {
     }
 
     fn may_have(&self, id: PublicId) -> bool {
-        let is_ours = |sid: Sid| self.initial.options.node_tag.is_none_or(|tag| tag == sid.node());
+        let is_ours = |sid: Sid| self.initial.node_tag.is_none_or(|tag| tag == sid.node());
         self.session_of(id).is_some() || Sid::parse(&id.to_string()).is_some_and(is_ours)
     }
 

@@ -11,18 +11,18 @@ impl Shared {
     /// Returns `true` if any room can have presence.
     #[inline]
     pub fn has_presence(&self) -> bool {
-        !self.initial.options.rooms.presence.rooms.is_empty()
+        !self.initial.rooms.presence.rooms.is_empty()
     }
 
     /// The options of presence for the hub's shards. `None` if no room can have presence.
     pub(super) fn presence_options(&self) -> Option<PresenceOptions> {
-        let crate::rule::Presence { rooms, members_max, grace, .. } = &self.initial.options.rooms.presence;
+        let crate::rule::Presence { rooms, members_max, grace, .. } = &self.initial.rooms.presence;
         self.has_presence().then(|| PresenceOptions {
             rooms: rooms.clone(),
             members_max: *members_max,
             grace: *grace,
             interval: NOTICE_INTERVAL,
-            has_other_nodes: self.initial.options.broker.is_some(),
+            has_other_nodes: self.initial.broker.is_some(),
         })
     }
 }

@@ -497,7 +497,7 @@ impl Shared {
         for_watcher: bool,
         answer: impl FnOnce(Result<MemberList, CommandError>) + Send + 'static,
     ) {
-        let broker = self.initial.options.broker.clone().filter(|_| !for_watcher);
+        let broker = self.initial.broker.clone().filter(|_| !for_watcher);
         let asked = query.clone();
         let done = Done::new(move |list: Result<MemberList, CommandError>| match (broker, list) {
             (Some(broker), Ok(list)) => broker.list_members(asked, list, Done::new(answer)),

@@ -282,12 +282,12 @@ impl Handshake {
             io.handshake = Some(ClientHandshake::new(cx.ex, text));
         }
         let ex = &mut *cx.ex;
-        let settings = ex.settings.clone();
-        let Options { engine, heartbeat, limits, .. } = &settings.options;
+        let options = ex.options.clone();
+        let Options { engine, heartbeat, limits, .. } = &*options;
         headers.extend(engine.cookie.as_ref().map(|cookie| {
             let secure = if engine.cookie_secure || is_secure { "; Secure" } else { "" };
             let same_site = engine.cookie_same_site.name();
-            let path = settings.options.cookie_path();
+            let path = options.cookie_path();
             let value = format!("{cookie}={name}; Path={path}; HttpOnly{secure}; SameSite={same_site}");
             ("Set-Cookie".to_owned(), value)
         }));

@@ -293,8 +293,8 @@ impl Http {
                 cx.answer(readiness.status(), "text/plain; charset=utf-8", &no_store, body.as_bytes())
             }
             Route::Static(page) if cx.reads() => {
-                let settings = cx.ex.settings.clone();
-                let page = &settings.options.routes[page];
+                let options = cx.ex.options.clone();
+                let page = &options.routes[page];
                 let extra = [("Cache-Control", "no-cache"), ("Content-Security-Policy", PAGE_POLICY)];
                 cx.answer(200, &page.content_type, &extra, &page.body)
             }
@@ -335,11 +335,11 @@ impl Http {
         answered: Option<Answered>,
         out: &mut Vec<u8>,
     ) -> Outcome {
-        let settings = cx.ex.settings.clone();
+        let options = cx.ex.options.clone();
         let before = out.len();
-        let engine = engine_of(request.path(), &settings.options);
+        let engine = engine_of(request.path(), &options);
         let (mut context, _, clients) = self.request_context(cx, request, engine.as_ref(), out);
-        let outcome = match (answered, find(request.path(), engine.as_ref(), &settings.options)) {
+        let outcome = match (answered, find(request.path(), engine.as_ref(), &options)) {
             (Some(answered), _) => answered.resume(&mut context, clients),
             (None, Route::Of(protocol, _)) => protocol.handle_body(&mut context, clients, buffered),
             (None, Route::Events(key)) => sse::handle_body(&mut context, key, buffered),

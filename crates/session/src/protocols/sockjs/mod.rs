@@ -272,9 +272,9 @@ struct Late {
 
 /// Continues a request for a session with the answer for which it waited.
 fn continue_request(cx: &mut RequestContext<'_>, clients: &mut AllClients, late: Late) -> Outcome {
-    let current = cx.ex.settings.clone();
+    let current = cx.ex.options.clone();
     // The prefix may have been removed from the configuration while the request waited.
-    match exchange_of(cx.request.path(), &current.options) {
+    match exchange_of(cx.request.path(), &current) {
         Some((exchange, Route { resource: Resource::Session { session, transport, .. }, .. })) => {
             handle_session(cx, clients, &exchange, session, transport, late)
         }
@@ -289,8 +289,8 @@ fn handle_request(
     service: Service,
     route: &Route<'_>,
 ) -> Outcome {
-    let (current, request) = (cx.ex.settings.clone(), cx.request);
-    let Some((exchange, bad_key)) = exchange(&current.options, service, route) else {
+    let (current, request) = (cx.ex.options.clone(), cx.request);
+    let Some((exchange, bad_key)) = exchange(&current, service, route) else {
         return Outcome::LAST;
     };
     let (resource, settings) = (exchange.resource, exchange.settings);
@@ -318,7 +318,7 @@ fn handle_request(
     match resource {
         Resource::Greeting => exchange.answer(cx, 200, &exchange.headers(cx), answer::GREETING.as_bytes()),
         Resource::Iframe => {
-            let ancestors = current.options.origins.ancestors();
+            let ancestors = current.origins.ancestors();
             let iframe = &Iframe::new(&settings.client_url, ancestors.as_deref());
             if request.header_str("if-none-match").is_some_and(|tags| iframe.is_named_by(tags)) {
                 let mut headers = Vec::new();
@@ -476,8 +476,8 @@ fn open(
         if clients.sockjs.find(sid).is_some() {
             return continue_request(cx, clients, Late::default());
         }
-        let current = cx.ex.settings.clone();
-        let Some((exchange, _)) = exchange_of(cx.request.path(), &current.options) else {
+        let current = cx.ex.options.clone();
+        let Some((exchange, _)) = exchange_of(cx.request.path(), &current) else {
             return Outcome::LAST;
         };
         let admitted = match admitted {
@@ -554,8 +554,8 @@ fn handle_body(
     buffered: &mut BufferedRequest,
 ) -> Outcome {
     let BufferedRequest { body, done, begun, .. } = buffered;
-    let (current, request) = (cx.ex.settings.clone(), cx.request);
-    let Some((exchange, _)) = exchange(&current.options, service, route) else { return Outcome::LAST };
+    let (current, request) = (cx.ex.options.clone(), cx.request);
+    let Some((exchange, _)) = exchange(&current, service, route) else { return Outcome::LAST };
     let Resource::Session { session, transport, .. } = route.resource else { return Outcome::LAST };
     // The session may have ended while the body was arriving.
     let client = clients.find(exchange.sid(cx, session)).and_then(|id| clients.get_mut(id));

@@ -65,8 +65,8 @@ impl Protocol for SockJs {
     }
 
     fn handle_request(&self, cx: &mut RequestContext<'_>, clients: &mut Clients) -> Outcome {
-        let current = cx.ex.settings.clone();
-        let Some((service, route)) = route_of(cx.request.path(), &current.options) else {
+        let current = cx.ex.options.clone();
+        let Some((service, route)) = route_of(cx.request.path(), &current) else {
             return Outcome::LAST;
         };
         handle_request(cx, clients, service, &route)
@@ -78,8 +78,8 @@ impl Protocol for SockJs {
         clients: &mut Clients,
         buffered: &mut BufferedRequest,
     ) -> Outcome {
-        let current = cx.ex.settings.clone();
-        let Some((service, route)) = route_of(cx.request.path(), &current.options) else {
+        let current = cx.ex.options.clone();
+        let Some((service, route)) = route_of(cx.request.path(), &current) else {
             return Outcome::LAST;
         };
         handle_body(cx, &mut clients.sockjs, service, &route, buffered)

@@ -1,27 +1,7 @@
-//! The current options, and the rule which of them may change while the node runs.
-//!
-//! Each core has its own reference to the [`Settings`] and receives new settings by a command, so that no handler ever
-//! waits, and no option changes within a turn.
+//! The rule which options may change while the node runs.
 
 use crate::options::{Limits, Options};
 use stentor_hub::HistoryLimits;
-
-/// The options in force.
-pub struct Settings {
-    /// The options.
-    pub options: Options,
-}
-
-impl Settings {
-    pub(crate) fn new(options: Options) -> Self {
-        Self { options }
-    }
-
-    /// Returns settings with the changeable options of `next` and the other options of `self`.
-    pub(crate) fn changed_to(&self, next: Options) -> Self {
-        Self::new(self.options.reloaded(next))
-    }
-}
 
 impl Options {
     /// The options that apply after [`NodeHandle::configure`](crate::shared::Shared::configure): the changeable options of
