@@ -25,36 +25,27 @@ impl Default for ApplyLimits {
 }
 
 /// Reason why a patch couldn't be applied. Numbers count the patch's operations from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// The document isn't JSON or exceeds a limit.
+    #[error("the document: {0}")]
     Document(ParseError),
     /// The patch isn't JSON or exceeds a limit.
+    #[error("the patch: {0}")]
     Patch(ParseError),
     /// The patch isn't an array of complete RFC 6902 operations.
+    #[error("operation {0} is malformed (RFC 6902)")]
     Malformed(usize),
     /// The operation's path doesn't exist: the patch is for another document.
+    #[error("operation {0} has a path that does not exist")]
     Missing(usize),
     /// A `test` operation found another value: the patch is for another document.
+    #[error("operation {0} found a different value")]
     Different(usize),
     /// The document became larger than [`ApplyLimits::bytes_max`] or deeper than [`DEPTH_MAX`].
+    #[error("operation {0} makes the document too large")]
     TooLarge(usize),
 }
-
-impl std::fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Document(error) => write!(f, "the document: {error}"),
-            Self::Patch(error) => write!(f, "the patch: {error}"),
-            Self::Malformed(at) => write!(f, "operation {at} is malformed (RFC 6902)"),
-            Self::Missing(at) => write!(f, "operation {at} has a path that does not exist"),
-            Self::Different(at) => write!(f, "operation {at} found a different value"),
-            Self::TooLarge(at) => write!(f, "operation {at} makes the document too large"),
-        }
-    }
-}
-
-impl std::error::Error for ApplyError {}
 
 /// Returns the document after the patch, without whitespace, members sorted by name.
 ///

@@ -35,50 +35,27 @@ enum Segment {
 }
 
 /// Reason for refusing a pointer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointerError {
     /// There are too many pointers: this many.
+    #[error("at most {max} pointers are allowed, found {0}", max = Ignored::POINTERS_MAX)]
     TooMany(usize),
     /// A pointer is too long: this many bytes.
+    #[error("a pointer may have at most {max} bytes, found one of {0}", max = Ignored::POINTER_BYTES_MAX)]
     TooLong(usize),
     /// A pointer isn't empty and doesn't begin with a slash.
+    #[error("expected a JSON pointer, which begins with a slash, such as \"/meta/age\"; found {0:?}")]
     NoSlash(String),
     /// A `~` isn't followed by `0` or `1`.
+    #[error("a ~ in a JSON pointer is written ~0, and a slash in a name ~1: {0:?}")]
     Tilde(String),
     /// A `*` stands next to other characters.
+    #[error("a * stands for a whole name or index, between slashes: {0:?}")]
     Star(String),
     /// A pointer covers the complete document or all of its members.
+    #[error("the document would never change with {0:?}")]
     Everything(String),
 }
-
-impl std::fmt::Display for PointerError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TooMany(found) => {
-                write!(f, "at most {} pointers are allowed, found {found}", Ignored::POINTERS_MAX)
-            }
-            Self::TooLong(bytes) => {
-                let max = Ignored::POINTER_BYTES_MAX;
-                write!(f, "a pointer may have at most {max} bytes, found one of {bytes}")
-            }
-            Self::NoSlash(pointer) => {
-                write!(
-                    f,
-                    "expected a JSON pointer, which begins with a slash, such as \"/meta/age\"; found {pointer:?}"
-                )
-            }
-            Self::Tilde(pointer) => {
-                write!(f, "a ~ in a JSON pointer is written ~0, and a slash in a name ~1: {pointer:?}")
-            }
-            Self::Star(pointer) => {
-                write!(f, "a * stands for a whole name or index, between slashes: {pointer:?}")
-            }
-            Self::Everything(pointer) => write!(f, "the document would never change with {pointer:?}"),
-        }
-    }
-}
-
-impl std::error::Error for PointerError {}
 
 /// A set of pointers, one bit each.
 #[derive(Clone, Copy)]

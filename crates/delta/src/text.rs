@@ -8,30 +8,15 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// Reason why a text can't be compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The text isn't one JSON value, or is nested too deep.
-    NotJson(stentor_json::Error),
+    #[error(transparent)]
+    NotJson(#[from] stentor_json::Error),
     /// The text has more values than [`Options::values_max`](super::Options::values_max), or at least 2 GiB.
+    #[error("too large to be compared")]
     TooLarge,
 }
-
-impl From<stentor_json::Error> for ParseError {
-    fn from(error: stentor_json::Error) -> Self {
-        Self::NotJson(error)
-    }
-}
-
-impl std::fmt::Display for ParseError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotJson(error) => write!(f, "{error}"),
-            Self::TooLarge => write!(f, "too large to be compared"),
-        }
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 /// Decodes a raw string to WTF-8.
 pub(crate) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {

@@ -1,6 +1,5 @@
 //! Subscribe options. Messages of `stentor.v1`, events of Socket.IO and queries use the same names for them (docs/protocol.md).
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use stentor_hub::{Policy, SubscribeOptions};
@@ -23,13 +22,16 @@ pub(crate) struct RequestedOptions<'a> {
 }
 
 /// The reason why subscribe options are invalid. The client is at fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OptionsError {
     /// The policy doesn't exist, or isn't allowed for this kind of topic.
+    #[error("there is no policy {0:?} here; known are latest (feeds), queue, drop_oldest")]
     Policy(String),
     /// A rate is given for a subscription other than that of a feed with policy `latest`.
+    #[error("a rate is for feeds with the policy latest")]
     RateOfAll,
     /// The rate is out of range.
+    #[error("the rate is a number of versions a second, {} to {}", RATES.start(), RATES.end())]
     Rate,
 }
 
@@ -39,21 +41,6 @@ impl OptionsError {
         match self {
             Self::Policy(_) => "bad_policy",
             Self::RateOfAll | Self::Rate => "bad_rate",
-        }
-    }
-}
-
-impl fmt::Display for OptionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Policy(name) => {
-                write!(f, "there is no policy {name:?} here; known are latest (feeds), queue, drop_oldest")
-            }
-            Self::RateOfAll => f.write_str("a rate is for feeds with the policy latest"),
-            Self::Rate => {
-                let (least, most) = (RATES.start(), RATES.end());
-                write!(f, "the rate is a number of versions a second, {least} to {most}")
-            }
         }
     }
 }

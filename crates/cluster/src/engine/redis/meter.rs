@@ -1,7 +1,5 @@
 //! Measures the values that a server sends, before they are stored.
 
-use std::fmt;
-
 /// Maximum size of a reply, and of all replies of a pipeline: a feed's log, which has a document, changes of 16 MiB,
 /// and one more.
 pub(super) const REPLY_BYTES_MAX: usize = 64 << 20;
@@ -13,20 +11,13 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const VALUE_BYTES: usize = size_of::<redis::Value>();
 
 /// The reason why a connection can't continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Invalid {
     /// The bytes aren't RESP.
+    #[error("the server doesn't speak Redis's protocol")]
     Malformed,
+    #[error("a reply of the server is larger than anything that a node stores")]
     TooLarge,
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "the server doesn't speak Redis's protocol",
-            Self::TooLarge => "a reply of the server is larger than anything that a node stores",
-        })
-    }
 }
 
 /// Measures one value, a reply or a message, while it arrives.
