@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{Options, Rule, Template};
-use stentor_hub::{Data, Room, Rooms};
+use stentor_hub::{Data, HistoryLimits, Room, Rooms};
 use stentor_ports::{ClientEvent, Denial, EventEmit, EventReply, EventSink, Recipients, ReplyToEvent};
 
 /// An event in the form that the application receives.
@@ -186,6 +186,31 @@ fn a_reply_leaves_joins_acknowledges_and_emits() {
         assert_eq!(other.next_json()["event"], "last");
         assert_eq!(other.skip_to_close(), 4403);
         drop((io, other));
+        node.check_empty();
+    });
+}
+
+#[test]
+fn volatile_messages_of_a_reply_are_in_no_history() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, |options| {
+            let age_max = Duration::from_secs(60);
+            let limits = HistoryLimits { publications_max: 9, bytes_max: 10_000, age_max };
+            options.rooms.history = vec![("kept".into(), limits)];
+        });
+        let mut member = node.server.member("kept");
+        let mut ws = node.server.client();
+        ws.send_json(json!({"type": "event", "event": "go"}));
+        let message =
+            |volatile, event| EventEmit { volatile, ..emit(Some(Rooms::from(room("kept"))), false, event) };
+        // The volatile message is the first one, because it would skip a member with pending data.
+        let emit = vec![message(true, "passing"), message(false, "kept")];
+        node.reply("websocket / go [null] 0 false", Ok(EventReply { emit, ..EventReply::default() }));
+        for (event, is_kept) in [("passing", false), ("kept", true)] {
+            let message = member.next_json();
+            assert_eq!((&message["event"], message["offset"].is_u64()), (&json!(event), is_kept));
+        }
+        drop((member, ws));
         node.check_empty();
     });
 }
