@@ -457,7 +457,7 @@ impl Cluster {
                     let _ = plane.update_presence(&room, sender.0, message);
                 }
             }
-            Frame::Application { app, message } => self.deliver_to_link(sender, &app, &message).await,
+            Frame::Application { app, message } => self.deliver_to_link(sender, &app, &message),
             Frame::Feed(_) | Frame::Released(_) | Frame::Alive => {}
         }
     }

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The path of an application whose workers haven't chosen one.
@@ -195,27 +195,36 @@ impl EngineCors {
 #[derive(Debug)]
 pub struct LinkApps {
     options: RwLock<Vec<Arc<EngineOptions>>>,
-    /// `true` if a worker of the application listens to refused requests.
-    want_refused: Box<[AtomicBool]>,
+    /// Number of refused requests of each application that may still be reported.
+    reports: Box<[AtomicU32]>,
 }
 
 impl LinkApps {
     /// Makes applications with these options for their clients. The workers of an application may replace its options.
     pub fn new(options: impl IntoIterator<Item = EngineOptions>) -> Self {
         let options: Vec<_> = options.into_iter().map(Arc::new).collect();
-        let want_refused = options.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { options: RwLock::new(options), want_refused }
+        let reports = options.iter().map(|_| AtomicU32::new(0)).collect();
+        Self { options: RwLock::new(options), reports }
     }
 
-    /// `true` if requests of an application's clients that Stentor refuses itself are reported.
-    pub fn wants_refused(&self, app: LinkApp) -> bool {
-        self.want_refused.get(usize::from(app.0)).is_some_and(|wants| wants.load(Ordering::Relaxed))
+    /// Takes one of the reports about an application's requests that Stentor refuses itself. `false`: no worker listens, or the
+    /// application has used its reports up.
+    pub fn take_report(&self, app: LinkApp) -> bool {
+        let take = |own: &AtomicU32| {
+            own.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        };
+        self.reports.get(usize::from(app.0)).is_some_and(take)
     }
 
-    /// Sets [`Self::wants_refused`].
-    pub fn set_wants_refused(&self, app: LinkApp, wants: bool) {
-        if let Some(own) = self.want_refused.get(usize::from(app.0)) {
-            own.store(wants, Ordering::Relaxed);
+    /// Number of reports that an application has left.
+    pub fn reports(&self, app: LinkApp) -> u32 {
+        self.reports.get(usize::from(app.0)).map_or(0, |left| left.load(Ordering::Relaxed))
+    }
+
+    /// Gives an application this number of reports.
+    pub fn set_reports(&self, app: LinkApp, count: u32) {
+        if let Some(own) = self.reports.get(usize::from(app.0)) {
+            own.store(count, Ordering::Relaxed);
         }
     }
 

@@ -315,7 +315,7 @@ pub trait LinkSink: fmt::Debug + Send + Sync {
     /// disconnects them (KICK). Called only if there are any.
     fn report_selected(&self, selected: LinkSelected);
 
-    /// Reports a refused request. Called only while [`LinkApps::wants_refused`](crate::LinkApps::wants_refused). Dropped if the link's
+    /// Reports a refused request. Called only after [`LinkApps::take_report`](crate::LinkApps::take_report). Dropped if the link's
     /// inbox is full.
     fn report_refused(&self, refused: LinkRefused);
 

@@ -2,7 +2,7 @@
 //! which carries the link's messages to other nodes.
 //!
 //! A message is opaque: the link of one node writes it for the links of others. Messages about one application that one node sends to all
-//! others, or to the same one, arrive in the order in which they were sent, each at most once.
+//! others, or to the same one, arrive in the order in which they were sent, each at most once. A node whose link is behind drops some.
 
 use crate::Busy;
 use bytes::Bytes;
@@ -24,11 +24,9 @@ pub trait LinkCarrier: fmt::Debug + Send + Sync {
 
 /// The link, as the cluster calls it. No call blocks.
 pub trait LinkNodeSink: fmt::Debug + Send + Sync {
-    /// Takes a message about an application from another node.
-    ///
-    /// # Errors
-    /// The inbox of the link is full. The cluster offers the message again, and later ones after it.
-    fn receive(&self, node: u64, app: &str, message: &Bytes) -> Result<(), Busy>;
+    /// Takes a message about an application from another node. The link drops and counts the message if too many wait, as if the engine
+    /// had lost it.
+    fn receive(&self, node: u64, app: &str, message: &Bytes);
 
     /// Reports that a node has left the cluster, or is dead.
     fn node_left(&self, node: u64);

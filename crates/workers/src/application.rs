@@ -250,8 +250,10 @@ impl Applications {
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let recoveries = self.recoveries.iter().filter_map(Recovery::poll_timeout);
+        let reports = self.reports.iter().filter_map(Reports::poll_timeout);
         let nodes = self.nodes.as_ref().and_then(Nodes::poll_timeout);
-        self.applications.iter().filter_map(Application::poll_timeout).chain(recoveries).chain(nodes).min()
+        let applications = self.applications.iter().filter_map(Application::poll_timeout);
+        applications.chain(recoveries).chain(reports).chain(nodes).min()
     }
 
     // Reports of the cores.

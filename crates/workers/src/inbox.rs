@@ -4,23 +4,22 @@
 
 use crate::connection::Connection;
 use crate::known::handshake_bytes;
-use crate::refused::REPORTS_MAX;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use stentor_ports::{
-    Busy, Charge, Class, Ledger, LinkDescription, LinkNodeSink, LinkRefused, LinkReport, LinkSelected,
-    LinkSession, LinkSink,
+    Charge, Class, Ledger, LinkDescription, LinkNodeSink, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink,
 };
 
 /// Above this number of bytes, the inbox refuses requests and messages of clients.
 const BYTES_MAX: usize = 8 << 20;
-/// Above this number of bytes, the inbox refuses messages of other nodes.
-const NODES_BYTES_MAX: usize = 8 << 20;
+/// Above this number of bytes, the inbox drops messages of other nodes. The applications share it equally, so that one's messages don't
+/// displace another's.
+pub(crate) const NODES_BYTES_MAX: usize = 8 << 20;
 
 /// A call of a core.
 #[derive(Debug)]
@@ -33,19 +32,10 @@ pub(crate) enum Call {
 /// A call of the cluster.
 #[derive(Debug)]
 pub(crate) enum NodeCall {
-    /// A message of another node about an application.
-    Message(u64, Box<str>, Bytes),
+    /// A message of another node about the application with this number.
+    Message(u64, usize, Bytes),
     /// A node has left.
     Left(u64),
-}
-
-impl NodeCall {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Message(_, app, message) => size_of::<Self>() + app.len() + message.len(),
-            Self::Left(_) => size_of::<Self>(),
-        }
-    }
 }
 
 /// Calls of the cluster, in order.
@@ -53,6 +43,21 @@ impl NodeCall {
 struct NodeCalls {
     calls: VecDeque<NodeCall>,
     bytes: usize,
+    /// Size of the messages about each application.
+    bytes_by_app: BTreeMap<usize, usize>,
+}
+
+impl NodeCalls {
+    fn push(&mut self, call: NodeCall, charge: &Charge) {
+        let mut bytes = size_of::<NodeCall>();
+        if let NodeCall::Message(_, app, message) = &call {
+            bytes += message.len();
+            *self.bytes_by_app.entry(*app).or_default() += bytes;
+        }
+        charge.add(bytes);
+        self.bytes += bytes;
+        self.calls.push_back(call);
+    }
 }
 
 /// Changes of the connection to the cluster's engine. They aren't in order with other calls, because they end what a blocked service
@@ -97,6 +102,8 @@ impl Drop for Counted {
 pub(crate) struct Calls {
     pub(crate) calls: VecDeque<Call>,
     nodes: NodeCalls,
+    /// Number of messages of other nodes that were dropped, by the number of the application.
+    pub(crate) dropped: BTreeMap<usize, u64>,
     /// `None`: no change.
     pub(crate) engine: Option<EngineChanges>,
     /// Connections of workers.
@@ -110,14 +117,14 @@ pub(crate) struct Calls {
     /// `true` if a call was refused: its core waits for [`stentor_ports::LinkInbox::reports_have_space`].
     pub(crate) has_refused: bool,
     bytes: usize,
-    /// Number of reports of refused requests.
-    refused: u32,
     waker: Option<Waker>,
 }
 
 /// The inbox of the service.
 pub(crate) struct Inbox {
     calls: Mutex<Calls>,
+    /// Names of the applications, by number.
+    apps: Vec<Box<str>>,
     charge: Charge,
 }
 
@@ -146,8 +153,8 @@ fn bytes_of(call: &Call) -> usize {
 }
 
 impl Inbox {
-    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { calls: Mutex::default(), charge: Charge::new(ledger, Class::Link) }
+    pub(crate) fn new(apps: Vec<Box<str>>, ledger: Arc<Ledger>) -> Self {
+        Self { calls: Mutex::default(), apps, charge: Charge::new(ledger, Class::Link) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Calls> {
@@ -216,30 +223,25 @@ impl Inbox {
     }
 }
 
-impl Inbox {
-    fn push_of_node(&self, call: NodeCall) {
-        let bytes = call.bytes();
+impl LinkNodeSink for Inbox {
+    fn receive(&self, node: u64, app: &str, message: &Bytes) {
+        let Some(app) = self.apps.iter().position(|known| **known == *app) else { return };
+        let share = NODES_BYTES_MAX / self.apps.len();
         self.change(|calls| {
-            if !calls.is_closed {
-                self.charge.add(bytes);
-                calls.nodes.bytes += bytes;
-                calls.nodes.calls.push_back(call);
+            if calls.nodes.bytes_by_app.get(&app).is_some_and(|bytes| *bytes > share) {
+                *calls.dropped.entry(app).or_default() += 1;
+            } else if !calls.is_closed {
+                calls.nodes.push(NodeCall::Message(node, app, message.clone()), &self.charge);
             }
         });
     }
-}
-
-impl LinkNodeSink for Inbox {
-    fn receive(&self, node: u64, app: &str, message: &Bytes) -> Result<(), Busy> {
-        if self.lock().nodes.bytes > NODES_BYTES_MAX {
-            return Err(Busy);
-        }
-        self.push_of_node(NodeCall::Message(node, app.into(), message.clone()));
-        Ok(())
-    }
 
     fn node_left(&self, node: u64) {
-        self.push_of_node(NodeCall::Left(node));
+        self.change(|calls| {
+            if !calls.is_closed {
+                calls.nodes.push(NodeCall::Left(node), &self.charge);
+            }
+        });
     }
 
     fn engine_changed(&self, is_connected: bool) {
@@ -269,11 +271,7 @@ impl LinkSink for Inbox {
     }
 
     fn report_refused(&self, refused: LinkRefused) {
-        let mut calls = self.lock();
-        calls.refused += 1;
-        let is_dropped = calls.refused > REPORTS_MAX || calls.bytes > BYTES_MAX;
-        drop(calls);
-        if !is_dropped {
+        if self.lock().bytes <= BYTES_MAX {
             self.push(Call::Refused(refused));
         }
     }

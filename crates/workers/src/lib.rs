@@ -24,12 +24,14 @@
 //! - `headers`: the JSON of ACCEPT and REFUSE.
 //! - `nodes`: the other nodes of a cluster.
 //! - `application`: an application's links, and instructions for the cores.
+//! - `occasional`: events that are logged once a minute.
 //! - `outbox`: instructions that wait for the inboxes of cores.
 //! - `service`: the turns.
 //! - `view`: metrics, and the list of links.
 //!
 //! **Invariant.** Everything that waits is bounded and charged to the ledger (class `link`). While the inbox of a core is full, or a message
-//! waits for the engine of a cluster, no frame is read and no message of another node is taken.
+//! waits for the engine of a cluster, no frame is read and no message of another node is taken. Workers then wait; other nodes don't, and
+//! their messages are dropped above a bound.
 
 mod application;
 mod connection;
@@ -40,6 +42,7 @@ mod headers;
 mod inbox;
 mod known;
 mod nodes;
+mod occasional;
 mod options;
 mod outbox;
 mod recovery;

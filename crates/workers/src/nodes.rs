@@ -13,9 +13,12 @@
 //!
 //! While the engine is away, this node is alone: entries for other nodes are dropped, and their workers don't count.
 //!
-//! **Invariant.** While a message waits for the engine, no frame of a worker and no message of another node is taken.
+//! **Invariant.** While a message waits for the engine, no frame of a worker and no message of another node is taken. Messages of other
+//! nodes then wait in the inbox up to its bound, above which they are dropped: nothing waits for this node. For the workers, a dropped
+//! message is one that the engine has lost: its broadcasts and changes reach no socket of this node, its requests get no answer.
 
 use crate::inbox::EngineChanges;
+use crate::occasional::Occasional;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,6 +92,8 @@ pub(crate) struct NodeStats {
     /// Entries for other nodes that were dropped because the engine was unreachable, or because they were too large for the
     /// engine.
     pub(crate) dropped: u64,
+    /// Messages of other nodes that the inbox dropped, because too many waited.
+    pub(crate) missed: u64,
     /// Messages of other nodes that were malformed.
     pub(crate) refused: u64,
 }
@@ -100,6 +105,8 @@ struct AppNodes {
     /// The last number of this node's workers that was announced, and the time. `None`: none since the engine is connected.
     announced: Option<(u16, Instant)>,
     stats: NodeStats,
+    /// Messages that were missed, for the log.
+    missed: Occasional,
 }
 
 /// `false` if the entry is a node's own.
@@ -239,6 +246,16 @@ impl Nodes {
         let stats = &mut self.apps[app].stats;
         stats.received += entries;
         stats.refused += u64::from(is_malformed);
+    }
+
+    /// Counts messages of other nodes that the inbox dropped.
+    pub(crate) fn count_missed(&mut self, app: usize, messages: u64, now: Instant) {
+        let AppNodes { stats, missed, .. } = &mut self.apps[app];
+        stats.missed += messages;
+        if let Some(messages) = missed.count(messages, now) {
+            let name = &self.names[app];
+            tracing::warn!(app = %name, messages, "messages of other nodes' workers were dropped: this node is behind");
+        }
     }
 
     // Numbers of workers.

@@ -1,32 +1,41 @@
 //! Requests of clients that Stentor refuses itself: a worker that listens to them learns of some.
 //!
-//! **Bound.** [`REPORTS_MAX`] in a second for each application. Further ones aren't reported: a client can cause any number.
+//! **Bound.** [`REPORTS_MAX`] in a second for each application, which the cores check before they describe a request
+//! ([`LinkApps::take_report`]). Further requests aren't reported: a client can cause any number.
 
 use crate::known::request;
 use std::time::{Duration, Instant};
 use stentor_link::Json;
-use stentor_ports::LinkRefused;
+use stentor_ports::{LinkApp, LinkApps, LinkRefused};
 
 /// Maximum number of reports in a second.
-pub(crate) const REPORTS_MAX: u32 = 20;
+const REPORTS_MAX: u32 = 20;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Number of reports in the current second.
+/// The reports that the cores may make about an application.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Reports {
-    begun: Option<Instant>,
-    count: u32,
+    listens: bool,
+    /// When the reports that were made are replaced. `None`: none were made.
+    renewed_at: Option<Instant>,
 }
 
 impl Reports {
-    /// Counts a report. Returns `false` if there were too many.
-    pub(crate) fn admit(&mut self, now: Instant) -> bool {
-        if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= SECOND) {
-            *self = Self { begun: Some(now), count: 0 };
+    /// Replaces the reports that were made a second ago. `listens` is `true` if the application has a worker that receives them.
+    pub(crate) fn update(&mut self, listens: bool, app: LinkApp, apps: &LinkApps, now: Instant) {
+        let is_other = std::mem::replace(&mut self.listens, listens) != listens;
+        if is_other || self.renewed_at.is_some_and(|at| at <= now) {
+            self.renewed_at = None;
+            apps.set_reports(app, if listens { REPORTS_MAX } else { 0 });
+        } else if listens && self.renewed_at.is_none() && apps.reports(app) < REPORTS_MAX {
+            self.renewed_at = Some(now + SECOND);
         }
-        self.count += 1;
-        self.count <= REPORTS_MAX
+    }
+
+    /// When [`Self::update`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.renewed_at
     }
 }
 

@@ -81,7 +81,8 @@ impl fmt::Debug for Workers {
 impl Workers {
     /// The handle of a service with these applications. Must be called within the runtime of the service. A session's [`stentor_ports::LinkApp`] is an application's number.
     pub fn new(apps: Vec<AppOptions>, ledger: Arc<Ledger>) -> Arc<Self> {
-        let inbox = Arc::new(Inbox::new(ledger.clone()));
+        let names = apps.iter().map(|app| app.name.as_str().into()).collect();
+        let inbox = Arc::new(Inbox::new(names, ledger.clone()));
         let (open, refusing) = (Arc::default(), Arc::default());
         let engines = Arc::new(LinkApps::new(apps.iter().map(AppOptions::engine)));
         let http = apps.iter().enumerate().find_map(|(app, options)| {
@@ -288,7 +289,7 @@ impl Service {
         let connections: usize = self.slots.iter().map(|slot| slot.connection.held_bytes()).sum();
         self.charge.set(connections + self.apps.held_bytes());
         self.view.update(&self.apps);
-        self.apps.update_listeners();
+        self.apps.update_reports(now);
         self.update_targets();
         has_more
     }
@@ -325,6 +326,7 @@ impl Service {
         if let Some(changes) = calls.engine {
             self.apps.handle_engine(changes);
         }
+        self.apps.count_missed(calls.dropped, now);
         if !self.apps.is_blocked() {
             for call in self.inbox.take_of_nodes() {
                 self.apps.handle_node_call(call, now);

@@ -3,10 +3,11 @@
 use crate::application::{Applications, ENDS};
 use crate::forward;
 use crate::nodes::NodeStats;
+use crate::occasional::Occasional;
 use crate::recovery::RecoveryStats;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use stentor_link::{Link, Refusal, Stats};
 use stentor_ports::{Histogram, Metric, MetricKind, MetricSource};
 
@@ -86,26 +87,8 @@ struct State {
     data_refused: u64,
     /// Number of workers that were refused, by the code of ERROR.
     refused: BTreeMap<&'static str, u64>,
-    log: RefusalLog,
-}
-
-/// Time during which a code is logged once. A worker that is refused tries again and again.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Codes of refusals that were logged, with the time, and the number of refusals that weren't logged since then.
-#[derive(Default)]
-struct RefusalLog(BTreeMap<&'static str, (Instant, u64)>);
-
-impl RefusalLog {
-    /// Returns the number of refusals that weren't logged, if this one is logged now.
-    fn admit(&mut self, code: &'static str, now: Instant) -> Option<u64> {
-        let last = self.0.get_mut(code).filter(|(at, _)| now.saturating_duration_since(*at) < LOG_INTERVAL);
-        if let Some((_, missed)) = last {
-            *missed += 1;
-            return None;
-        }
-        Some(self.0.insert(code, (now, 0)).map_or(0, |(_, missed)| missed))
-    }
+    /// Refusals by code. A worker that is refused tries again and again.
+    log: BTreeMap<&'static str, Occasional>,
 }
 
 /// The last view of the service.
@@ -122,10 +105,10 @@ impl View {
         let code = refusal.code.name();
         let mut state = self.lock();
         *state.refused.entry(code).or_default() += 1;
-        let logged = state.log.admit(code, now);
+        let logged = state.log.entry(code).or_default().count(1, now);
         drop(state);
-        if let Some(missed) = logged {
-            let reason = &refusal.message;
+        if let Some(refusals) = logged {
+            let (reason, missed) = (&refusal.message, refusals - 1);
             tracing::warn!(app, code, reason, missed, "a worker was refused");
         }
     }
@@ -351,6 +334,12 @@ impl State {
             ),
             metric(
                 Counter,
+                "link_cluster_messages_dropped",
+                "Messages of other nodes' workers that this node dropped, because more than 8 MiB of them, shared by the applications, waited for its cores or its engine, by application",
+                self.by_app_of_nodes(|nodes| nodes.missed),
+            ),
+            metric(
+                Counter,
                 "link_cluster_messages_refused",
                 "Malformed messages of other nodes' application links, by application",
                 self.by_app_of_nodes(|nodes| nodes.refused),
@@ -410,20 +399,6 @@ pub fn sample_metrics() -> Arc<dyn MetricSource> {
     let nodes = Some(NodeStats::default());
     let app = AppView { name, links: vec![link], nodes, ..AppView::default() };
     let codes = stentor_link::Code::ALL.map(|code| (code.name(), 0));
-    let state = State { apps: vec![app], data_refused: 0, refused: codes.into(), log: RefusalLog::default() };
+    let state = State { apps: vec![app], data_refused: 0, refused: codes.into(), log: BTreeMap::new() };
     Arc::new(Sample(View(Mutex::new(state))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_is_logged_once_a_minute_by_code() {
-        let (mut log, begun) = (RefusalLog::default(), Instant::now());
-        let mut admit = |code, seconds| log.admit(code, begun + Duration::from_secs(seconds));
-        assert_eq!([admit("token", 0), admit("token", 1), admit("token", 59)], [Some(0), None, None]);
-        assert_eq!([admit("version", 59), admit("version", 60)], [Some(0), None]);
-        assert_eq!([admit("token", 60), admit("token", 61)], [Some(2), None]);
-    }
 }

@@ -4,6 +4,7 @@ use super::{Applications, select_entry};
 use crate::inbox::{EngineChanges, NodeCall};
 use crate::nodes::{NodeStats, Nodes, is_of_worker};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{Broadcast, Json, Messages, NodeEntry, RECOVERY_MAX, Received, Select};
@@ -93,14 +94,16 @@ impl Applications {
         self.count_workers();
     }
 
+    /// Counts messages of other nodes that the inbox dropped, by application.
+    pub(crate) fn count_missed(&mut self, messages: BTreeMap<usize, u64>, now: Instant) {
+        let Some(nodes) = &mut self.nodes else { return };
+        messages.into_iter().for_each(|(app, count)| nodes.count_missed(app, count, now));
+    }
+
     pub(crate) fn handle_node_call(&mut self, call: NodeCall, now: Instant) {
         let Some(nodes) = &mut self.nodes else { return };
         match call {
-            NodeCall::Message(node, app, message) => {
-                if let Some(app) = self.names.iter().position(|name| **name == *app) {
-                    self.handle_node_message(app, node, message, now);
-                }
-            }
+            NodeCall::Message(node, app, message) => self.handle_node_message(app, node, message, now),
             NodeCall::Left(node) => nodes.handle_left(node),
         }
         self.count_workers();

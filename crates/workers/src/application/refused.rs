@@ -9,19 +9,19 @@ use stentor_ports::{LinkApp, LinkRefused};
 impl Applications {
     pub(super) fn handle_refused(&mut self, refused: &LinkRefused, now: Instant) {
         let app = usize::from(refused.app.0);
-        if self.reports.get_mut(app).is_some_and(|reports| reports.admit(now))
+        if let Some(application) = self.applications.get_mut(app)
             && let Some(error) = body(refused)
         {
-            self.applications[app].report_error(error, now);
+            application.report_error(error, now);
             self.act(app, now);
         }
     }
 
-    /// Notifies the cores whether a worker listens.
-    pub(crate) fn update_listeners(&self) {
+    /// Gives the cores the reports of each application that has a listening worker.
+    pub(crate) fn update_reports(&mut self, now: Instant) {
         for (app, application) in self.applications.iter().enumerate() {
             let listens = application.links().any(Link::takes_errors);
-            self.engines.set_wants_refused(LinkApp(app as u16), listens);
+            self.reports[app].update(listens, LinkApp(app as u16), &self.engines, now);
         }
     }
 }

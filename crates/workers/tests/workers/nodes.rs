@@ -55,7 +55,7 @@ impl LinkCarrier for Port {
         let sinks = self.engine.sinks.lock().unwrap().clone();
         for (other, sink) in sinks {
             if other != self.node && node.is_none_or(|node| node == other) {
-                sink.receive(self.node, app, &message)?;
+                sink.receive(self.node, app, &message);
             }
         }
         Ok(true)
@@ -277,11 +277,51 @@ async fn malformed_messages_are_refused_and_counted() {
     let mut here = engine.node(1);
     let sink = engine.sink(1);
     for message in [&b""[..], b"\0\0\0\0\0\0\0\0\x09", b"\0\0\0\0\0\0\0\0\x02\xff\xff"] {
-        sink.receive(2, "chat", &Bytes::from_static(message)).unwrap();
+        sink.receive(2, "chat", &Bytes::from_static(message));
     }
-    sink.receive(2, "unknown", &Bytes::new()).unwrap();
+    sink.receive(2, "unknown", &Bytes::new());
     let (mut a, _) = here.start("a").await;
     a.write_handled(&[declare(0, "/"), broadcast("1", false)]).await;
     assert_eq!(shown(here.core().await.1), "1");
     assert_eq!(here.metric("link_cluster_messages_refused", &["chat"]), 3);
+}
+
+/// The cores of a node are full, so its link takes no messages of other nodes. Another application's messages aren't dropped.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_behind_drops_messages_and_nobody_waits_for_it() {
+    const LARGE: usize = 1 << 20;
+    let engine = Arc::<Engine>::default();
+    let (here, mut there) = (engine.node(1), engine.node(2));
+    let (mut a, _) = here.start("a").await;
+    let (mut b, _) = there.start("b").await;
+    let mut shop = here.connect("app=shop", Some("shop-token")).await;
+    shop.hello_with("s", None, "", r#"{"path":"/shop"}"#).await;
+    shop.welcome().await;
+    peers(&mut a, 2).await;
+    b.write_handled(&[declare(0, "/")]).await;
+    *there.is_full.lock().unwrap() = true;
+    b.write(&[broadcast("own", true)]).await;
+    assert_eq!(b.entries_of(Duration::from_millis(1)).await, ["PEERS"]);
+    a.write_handled(&[declare(0, "/")]).await;
+    for n in 0..8 {
+        a.write_handled(&[broadcast(&n.to_string().repeat(LARGE), false)]).await;
+    }
+    a.write_handled(&[relay(0, 0, r#"{"id":7}"#)]).await;
+    shop.write_handled(&[declare(0, "/"), broadcast("of another application", false)]).await;
+    // Half of the bound, because there are two applications.
+    let dropped = there.metric("link_cluster_messages_dropped", &["chat"]);
+    assert_eq!((dropped, there.metric("link_cluster_messages_dropped", &["shop"])), (5, 0));
+    assert!((4 * LARGE..5 * LARGE).contains(&there.held_bytes()));
+    *there.is_full.lock().unwrap() = false;
+    there.sink.space();
+    assert_eq!(shown(there.core().await.1), "own");
+    for n in 0..4 {
+        assert_eq!(shown(there.core().await.1), n.to_string().repeat(LARGE));
+    }
+    assert!(matches!(there.core().await.1, LinkEntry::Broadcast(LinkApp(1), ..)));
+    // The worker has no request, and later messages arrive.
+    a.write_handled(&[broadcast("after", false)]).await;
+    assert_eq!(shown(there.core().await.1), "after");
+    assert_eq!(b.entries_of(Duration::from_secs(1)).await, [""; 0]);
+    assert_eq!(there.metric("link_cluster_messages_dropped", &["chat"]), dropped);
 }

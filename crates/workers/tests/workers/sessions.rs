@@ -200,43 +200,51 @@ async fn workers_learn_what_others_have_changed() {
     assert_eq!(a.entry().await, relayed(Namespace(1), b_link, none, Messages::new()));
 }
 
-/// A client can cause any number of them.
+/// A client can cause any number of them, so the cores take one of an application's reports before they describe a request.
 #[tokio::test(start_paused = true)]
-async fn some_refused_requests_are_reported_to_a_worker_that_listens() {
+async fn some_refused_requests_of_each_application_are_reported_to_a_worker_that_listens() {
     let rig = Rig::new();
-    let (_deaf, _) = rig.start("a").await;
     let apps = rig.workers.engines();
-    assert!(!apps.wants_refused(LinkApp(0)));
-    let (mut worker, _) = rig.start_with("b", r#","errors":true"#).await;
-    worker.write_handled(&[]).await;
-    assert!(apps.wants_refused(LinkApp(0)) && !apps.wants_refused(LinkApp(1)));
-    let report = |count: usize| {
-        for _ in 0..count {
-            rig.sink.report_refused(LinkRefused {
-                app: LinkApp(0),
-                code: 5,
-                message: "Unsupported protocol version",
-                context: ("protocol", "2".into()),
-                request: Box::new(crate::rig::handshake()),
-            });
-        }
+    let taken = |app| std::iter::repeat_with(|| apps.take_report(app)).take_while(|taken| *taken).count();
+    let report = |app| {
+        rig.sink.report_refused(LinkRefused {
+            app,
+            code: 5,
+            message: "Unsupported protocol version",
+            context: ("protocol", "2".into()),
+            request: Box::new(crate::rig::handshake()),
+        });
     };
-    report(1);
+    let (chat, shop) = (LinkApp(0), LinkApp(1));
+    let (_deaf, _) = rig.start("a").await;
+    assert_eq!([taken(chat), taken(LinkApp(7))], [0, 0]);
+    let errors = r#","errors":true"#;
+    let (mut worker, _) = rig.start_with("b", errors).await;
+    let mut of_shop = rig.connect("app=shop", Some("shop-token")).await;
+    of_shop.hello_with("s", None, errors, r#"{"path":"/shop"}"#).await;
+    of_shop.welcome().await;
+    assert!(apps.take_report(chat));
+    report(chat);
     let ServerEntry::ConnError { error } = worker.entry().await else { panic!("no CONN_ERROR") };
     let begin =
         r#"{"code":5,"context":{"protocol":2},"message":"Unsupported protocol version","req":{"sid":"sid","#;
     assert!(error.as_str().starts_with(begin), "{error:?}");
-    for _ in 0..2 {
-        report(15);
-        worker.write_handled(&[]).await;
+    assert_eq!(taken(chat), 19);
+    // One application's reports are used up in each second, another's aren't.
+    for _ in 0..3 {
+        report(chat);
+        assert!(matches!(worker.entry().await, ServerEntry::ConnError { .. }));
+        assert!(taken(chat) == 0 && apps.take_report(shop));
+        report(shop);
+        assert!(matches!(of_shop.entry().await, ServerEntry::ConnError { .. }));
+        assert_eq!(worker.entries_of(Duration::from_millis(1_001)).await, [""; 0]);
+        assert_eq!(taken(chat), 20);
     }
-    let found = worker.entries_of(Duration::from_secs(1)).await;
-    assert_eq!(found.iter().filter(|name| **name == "CONN_ERROR").count(), 19);
-    report(30);
-    assert_eq!(worker.entries_of(Duration::from_millis(900)).await, ["CONN_ERROR"; 20]);
+    assert_eq!(taken(shop), 20);
     let config = json(r#"{"asks":false,"http":null,"errors":false}"#);
     worker.write_handled(&[WorkerEntry::Config { config }]).await;
-    assert!(!apps.wants_refused(LinkApp(0)));
+    worker.entries_of(Duration::from_millis(1_001)).await;
+    assert_eq!((taken(chat), taken(shop)), (0, 20));
 }
 
 /// Its sockets are in no worker, and its client mustn't connect again by itself.

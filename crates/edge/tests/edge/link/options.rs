@@ -183,7 +183,7 @@ fn refused_requests_are_reported_to_workers_that_listen() {
     };
     assert_eq!(stage.error("/app/?EIO=4&transport=none", "").0, 400);
     assert_eq!(refused(), []);
-    stage.apps.set_wants_refused(APP, true);
+    stage.apps.set_reports(APP, 6);
     let check = |method: &str, query: &str, expect: (u8, &str, &str, &str)| {
         assert_eq!(stage.server.request(method, &format!("/app/?{query}"), "X-A: b\r\n").status, 400);
         let all = refused();
@@ -201,6 +201,10 @@ fn refused_requests_are_reported_to_workers_that_listen() {
     check("GET", "EIO=7&transport=polling", (5, "Unsupported protocol version", "protocol", "7"));
     // The server's own clients are none of the application's.
     assert_eq!(stage.server.get("/socket.io/?EIO=4&transport=none").status, 400);
+    assert_eq!((refused(), stage.apps.reports(APP)), (Vec::new(), 1));
+    // Further ones are reported only when the link permits it again.
+    check("GET", "EIO=4&transport=none", (0, "Transport unknown", "transport", "none"));
+    assert_eq!(stage.error("/app/?EIO=4&transport=none", "").0, 400);
     assert_eq!(refused(), []);
 }
 

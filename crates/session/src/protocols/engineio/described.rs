@@ -5,10 +5,11 @@ use crate::protocols::request::RequestContext;
 use stentor_wire::engineio::RequestError;
 use stentor_wire::http1::{self, Version};
 
-/// Reports that a request of an application's client is refused, if a worker listens to refused requests.
+/// Reports that a request of an application's client is refused, if a worker listens to refused requests and the application has reports left. A client
+/// can cause any number of refusals, so nothing is copied before.
 pub(super) fn report_refused(cx: &RequestContext<'_>, error: RequestError, message: Option<&str>) {
     let Some(link) = cx.ex.options().link.as_ref().filter(|_| cx.engine.is_some()) else { return };
-    let Some((app, _)) = link.apps.find(cx.request.path()).filter(|(app, _)| link.apps.wants_refused(*app))
+    let Some((app, _)) = link.apps.find(cx.request.path()).filter(|(app, _)| link.apps.take_report(*app))
     else {
         return;
     };
