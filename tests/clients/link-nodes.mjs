@@ -125,6 +125,8 @@ export async function workersSpanNodes(t, startEngine) {
   await Promise.all([a, b].map(({ io }) => until('the worker knows the room', () => io.of('/').adapter.rooms.get('vip')?.size === 1)));
   const { count } = await admin(servers[1], 'sessions', { app: 'chat', namespace: '/' });
   assert.equal(count, all.length);
+  const { links } = await admin(servers[0], 'links');
+  assert.deepEqual(links.map(({ node, worker, sessions }) => [node, worker, sessions]), [['a', 'worker 0', CLIENTS_PER_NODE], ['b', 'worker 1', CLIENTS_PER_NODE]]);
 
   // Ends.
   const others = clients.filter((_, who) => who !== ofA[0] && who !== ofB[0]);

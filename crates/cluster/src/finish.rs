@@ -3,7 +3,7 @@
 use crate::NodeId;
 use crate::frame::Answered;
 use crate::surveys::Surveyed;
-use stentor_ports::{Concerned, Done, MemberList, RoomList, SessionList};
+use stentor_ports::{Concerned, Done, LinkList, MemberList, RoomList, SessionList};
 
 /// The callback that receives the result of a survey.
 pub(crate) enum Finish {
@@ -25,6 +25,7 @@ pub(crate) enum Finish {
         limit: usize,
         done: Done<MemberList>,
     },
+    Links(Done<LinkList>),
 }
 
 impl Finish {
@@ -49,6 +50,7 @@ impl Finish {
             Self::FullestSessions { limit, done } => sum!(Sessions(SessionList), merge_fullest, done, limit),
             Self::Members { limit, done } => sum!(Members(MemberList), merge, done, limit),
             Self::Rooms { limit, done } => sum!(Rooms(RoomList), merge, done, limit),
+            Self::Links(done) => sum!(Links(LinkList), merge, done),
         }
     }
 }

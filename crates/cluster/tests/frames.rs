@@ -19,9 +19,10 @@ use stentor_hub::{
     RoomMember, Rooms, SubscribeOptions, Topic, User,
 };
 use stentor_ports::{
-    Broadcast, Concerned, IdentityFilter, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket,
-    MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery,
-    SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, SocketName, SocketRequest, Target,
+    Broadcast, Concerned, IdentityFilter, LinkInfo, LinkList, LinkState, MOVING_MESSAGES_MAX, MemberList,
+    MembersQuery, MovingSocket, MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction,
+    Revoked, RoomList, RoomsQuery, SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery,
+    SocketName, SocketRequest, Target,
 };
 
 #[global_allocator]
@@ -96,6 +97,17 @@ fn all_kinds() -> Vec<Frame> {
     };
     let document =
         |body: &'static str| Document { body: body.into(), json: true, content_type: "text/plain".into() };
+    let link = LinkInfo {
+        node: Some("a".into()),
+        app: "chat".into(),
+        link: 7,
+        worker: "w".into(),
+        instance: "i".into(),
+        state: LinkState::Lost,
+        on_crash: "drop".into(),
+        sessions: 1,
+        unacknowledged_bytes: 2,
+    };
     let position = Position { epoch: Epoch(1), offset: 2 };
     let name = SocketName { pid, namespace: "/chat".into(), last: Some(u64::MAX) };
     let user = User { issuer: "https://id.example.com".into(), subject: "42".into() };
@@ -147,6 +159,8 @@ fn all_kinds() -> Vec<Frame> {
                 limit: 3,
             }),
         },
+        Frame::Question { id: 1, question: Question::Links },
+        answer(Answered::Links(LinkList::new(vec![link]))),
         answer(Answered::Concerned(Concerned { sessions: 1, refused: 2, ..Concerned::default() })),
         answer(Answered::Sessions(SessionList::new(vec![session], 1))),
         answer(Answered::Rooms(RoomList { rooms: vec![("red".into(), 1)], ..RoomList::default() })),

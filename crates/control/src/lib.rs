@@ -59,7 +59,7 @@ pub use error::Error;
 pub use hooks::{
     HookAuthenticator, HookAuthorizer, HookKind, HookOptions, HookSecret, Hooks, WhenUnavailable,
 };
-pub use links::{Connect, LinkView, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
+pub use links::{Connect, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
 pub use options::{
     AdminOptions, AdminTls, Content, ContentCoding, FeedsOptions, ProcessCounter, Proxy, PushedKeys,
     Redirects, Reload, RequestMethod, TOKEN_BYTES_MIN, UpstreamOptions,

@@ -2,11 +2,10 @@
 
 use axum::http::HeaderMap;
 use hyper::upgrade::Upgraded;
-use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
-use stentor_ports::LinkApp;
+use stentor_ports::{Done, LinkApp, LinkInfo, LinkList};
 
 /// The request of a worker for a link: `GET /link/v1`.
 #[derive(Debug)]
@@ -49,27 +48,6 @@ pub struct WorkerRefused {
     pub message: String,
 }
 
-/// A link of a worker, as `GET /api/v1/links` lists it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LinkView {
-    /// Name of the application.
-    pub app: String,
-    /// Number of the link.
-    pub link: u32,
-    /// Name of the worker.
-    pub worker: String,
-    /// Id of the worker's process.
-    pub instance: String,
-    /// `up`, `draining`, `lost` or `ended`.
-    pub state: &'static str,
-    /// Policy for messages that the worker hasn't acknowledged when it crashes.
-    pub on_crash: &'static str,
-    /// Sessions of the worker.
-    pub sessions: usize,
-    /// Bytes that the worker hasn't acknowledged.
-    pub unacknowledged_bytes: usize,
-}
-
 /// The service of the application link.
 pub trait Links: fmt::Debug + Send + Sync {
     /// Checks the request of a worker.
@@ -84,6 +62,9 @@ pub trait Links: fmt::Debug + Send + Sync {
     /// The name of an application.
     fn name(&self, app: LinkApp) -> Option<String>;
 
-    /// The links of all workers.
-    fn list(&self) -> Vec<LinkView>;
+    /// The links of this node's workers.
+    fn links(&self) -> Vec<LinkInfo>;
+
+    /// Lists the links of all nodes' workers.
+    fn list(&self, done: Done<LinkList>);
 }

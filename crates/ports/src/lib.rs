@@ -67,7 +67,7 @@ pub use link::{
     LinkHandshake, LinkHeaders, LinkInbox, LinkMessage, LinkMessages, LinkParser, LinkQueued, LinkRefusal,
     LinkRefused, LinkReport, LinkSelect, LinkSelected, LinkSession, LinkSink, LinkSocket, content_bytes,
 };
-pub use link_nodes::{LinkCarrier, LinkNodeSink};
+pub use link_nodes::{LinkCarrier, LinkInfo, LinkList, LinkNodeSink, LinkState};
 pub use lists::{
     LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionApp, SessionDetails,
     SessionInfo, SessionList, SessionsQuery,

@@ -4,10 +4,84 @@
 //! A message is opaque: the link of one node writes it for the links of others. Messages about one application that one node sends to all
 //! others, or to the same one, arrive in the order in which they were sent, each at most once. A node whose link is behind drops some.
 
-use crate::Busy;
+use crate::{Busy, Done};
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+
+/// The state of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkState {
+    /// The worker takes sessions.
+    Up,
+    /// The worker hands its sessions over.
+    Draining,
+    /// The connection is broken, and may be restored.
+    Lost,
+    /// The link has ended, and its connection closes.
+    Ended,
+}
+
+impl LinkState {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Up, Self::Draining, Self::Lost, Self::Ended];
+
+    /// The state in metrics and in the admin API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Draining => "draining",
+            Self::Lost => "lost",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// A link of a worker, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// Name of the node that has the link. `None`: the node is in no cluster.
+    pub node: Option<Arc<str>>,
+    /// Name of the application.
+    pub app: Arc<str>,
+    /// Number of the link.
+    pub link: u32,
+    /// Name of the worker.
+    pub worker: Arc<str>,
+    /// Id of the worker's process.
+    pub instance: Arc<str>,
+    /// The state.
+    pub state: LinkState,
+    /// Policy for messages that the worker hasn't acknowledged when it crashes.
+    pub on_crash: Cow<'static, str>,
+    /// Sessions of the worker.
+    pub sessions: usize,
+    /// Bytes that the worker hasn't acknowledged.
+    pub unacknowledged_bytes: usize,
+}
+
+/// The links of all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkList {
+    /// The links, unordered.
+    pub links: Vec<LinkInfo>,
+    /// Names of nodes that didn't answer in time: their links aren't listed.
+    pub missing_nodes: Vec<String>,
+}
+
+impl LinkList {
+    /// The links of one node.
+    pub fn new(links: Vec<LinkInfo>) -> Self {
+        Self { links, ..Self::default() }
+    }
+
+    /// Adds the links of another node.
+    pub fn merge(&mut self, other: Self) {
+        self.links.extend(other.links);
+        self.missing_nodes.extend(other.missing_nodes);
+    }
+}
 
 /// The cluster, as the link calls it. No call blocks.
 pub trait LinkCarrier: fmt::Debug + Send + Sync {
@@ -20,6 +94,9 @@ pub trait LinkCarrier: fmt::Debug + Send + Sync {
     /// # Errors
     /// Too much waits for the engine.
     fn carry(&self, app: &Arc<str>, node: Option<u64>, message: Bytes) -> Result<bool, Busy>;
+
+    /// Lists the links of all nodes.
+    fn list_links(&self, done: Done<LinkList>);
 }
 
 /// The link, as the cluster calls it. No call blocks.
@@ -27,6 +104,9 @@ pub trait LinkNodeSink: fmt::Debug + Send + Sync {
     /// Takes a message about an application from another node. The link drops and counts the message if too many wait, as if the engine
     /// had lost it.
     fn receive(&self, node: u64, app: &str, message: &Bytes);
+
+    /// The links of this node's workers.
+    fn links(&self) -> Vec<LinkInfo>;
 
     /// Reports that a node has left the cluster, or is dead.
     fn node_left(&self, node: u64);

@@ -6,12 +6,10 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::Arc;
-use stentor_control::{Connect, LinkView, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
+use stentor_control::{Connect, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
 use stentor_edge::{LinkRoutes, Options};
-use stentor_ports::{Ledger, LinkApp, LinkInbox};
-use stentor_workers::{
-    Accepted, AppOptions, ForwardOptions, LinkInfo, LinkRequest, RecoveryOptions, Token, Workers,
-};
+use stentor_ports::{Done, Ledger, LinkApp, LinkInbox, LinkInfo, LinkList};
+use stentor_workers::{Accepted, AppOptions, ForwardOptions, LinkRequest, RecoveryOptions, Token, Workers};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
@@ -141,17 +139,11 @@ impl Links for AdminLinks {
         self.workers.name(app).map(str::to_owned)
     }
 
-    fn list(&self) -> Vec<LinkView> {
-        let view = |info: LinkInfo| LinkView {
-            app: info.app.to_string(),
-            link: info.link,
-            worker: info.worker.to_string(),
-            instance: info.instance.to_string(),
-            state: info.state.name(),
-            on_crash: info.on_crash,
-            sessions: info.sessions,
-            unacknowledged_bytes: info.unacknowledged_bytes,
-        };
-        self.workers.links().into_iter().map(view).collect()
+    fn links(&self) -> Vec<LinkInfo> {
+        self.workers.links()
+    }
+
+    fn list(&self, done: Done<LinkList>) {
+        self.workers.list(done);
     }
 }

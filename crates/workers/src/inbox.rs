@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use stentor_ports::{
-    Charge, Class, Ledger, LinkDescription, LinkNodeSink, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink,
+    Charge, Class, Ledger, LinkDescription, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink,
 };
 
 /// Above this number of bytes, the inbox refuses requests and messages of clients.
@@ -223,8 +223,10 @@ impl Inbox {
     }
 }
 
-impl LinkNodeSink for Inbox {
-    fn receive(&self, node: u64, app: &str, message: &Bytes) {
+/// Calls of the cluster.
+impl Inbox {
+    /// Takes a message of another node. Drops and counts it if the application has more than its share of waiting messages.
+    pub(crate) fn receive(&self, node: u64, app: &str, message: &Bytes) {
         let Some(app) = self.apps.iter().position(|known| **known == *app) else { return };
         let share = NODES_BYTES_MAX / self.apps.len();
         self.change(|calls| {
@@ -236,7 +238,7 @@ impl LinkNodeSink for Inbox {
         });
     }
 
-    fn node_left(&self, node: u64) {
+    pub(crate) fn node_left(&self, node: u64) {
         self.change(|calls| {
             if !calls.is_closed {
                 calls.nodes.push(NodeCall::Left(node), &self.charge);
@@ -244,7 +246,7 @@ impl LinkNodeSink for Inbox {
         });
     }
 
-    fn engine_changed(&self, is_connected: bool) {
+    pub(crate) fn engine_changed(&self, is_connected: bool) {
         self.change(|calls| {
             let changes = calls.engine.get_or_insert_default();
             changes.is_lost |= !is_connected;

@@ -22,6 +22,7 @@
 //! - `recovery`: sockets whose clients are disconnected, and the broadcasts that they may have missed.
 //! - `refused`: requests that Stentor refuses itself.
 //! - `headers`: the JSON of ACCEPT and REFUSE.
+//! - `node_sink`: calls of the cluster.
 //! - `nodes`: the other nodes of a cluster.
 //! - `application`: an application's links, and instructions for the cores.
 //! - `occasional`: events that are logged once a minute.
@@ -41,6 +42,7 @@ mod handshake;
 mod headers;
 mod inbox;
 mod known;
+mod node_sink;
 mod nodes;
 mod occasional;
 mod options;
@@ -56,4 +58,4 @@ pub use handshake::{Accepted, LinkRequest, Refused};
 pub use options::{APPS_MAX, AppOptions, Token};
 pub use recovery::RecoveryOptions;
 pub use service::{Service, TURN_BYTES, Workers};
-pub use view::{LinkInfo, LinkState, sample_metrics};
+pub use view::sample_metrics;

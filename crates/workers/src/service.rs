@@ -5,8 +5,9 @@ use crate::connection::{self, Connection, Input, Io};
 use crate::forward::{Forwarder, Targets};
 use crate::handshake::{self, Accepted, LinkRequest, Refused};
 use crate::inbox::{Counted, Inbox, Joining};
+use crate::node_sink::NodeSink;
 use crate::options::AppOptions;
-use crate::view::{LinkInfo, View};
+use crate::view::View;
 use std::fmt;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +18,8 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use stentor_link::{Code, Hello, Refusal, Transmit};
 use stentor_ports::{
-    Charge, Class, Forward, Ledger, LinkApp, LinkApps, LinkCarrier, LinkInbox, LinkSink, MetricSource,
+    Charge, Class, Done, Forward, Ledger, LinkApp, LinkApps, LinkCarrier, LinkInbox, LinkInfo, LinkList,
+    LinkSink, MetricSource,
 };
 use stentor_wire::ws;
 use tokio::sync::watch;
@@ -135,15 +137,23 @@ impl Workers {
         std::iter::once(self.view.clone() as Arc<dyn MetricSource>).chain(http).collect()
     }
 
-    /// The links of all workers.
+    /// The links of this node's workers.
     pub fn links(&self) -> Vec<LinkInfo> {
         self.view.links()
+    }
+
+    /// Lists the links of all nodes' workers.
+    pub fn list(&self, done: Done<LinkList>) {
+        match self.carrier.get() {
+            Some(carrier) => carrier.list_links(done),
+            None => done.answer(Ok(LinkList::new(self.links()))),
+        }
     }
 
     /// Makes the workers of all nodes of a cluster one application each. Must be called before [`Self::service`], once.
     pub fn join(&self, carrier: Arc<dyn LinkCarrier>) {
         let names: Vec<Arc<str>> = self.apps.iter().map(|app| app.name.as_str().into()).collect();
-        carrier.join(&names, self.inbox.clone());
+        carrier.join(&names, Arc::new(NodeSink { inbox: self.inbox.clone(), view: self.view.clone() }));
         // A second one would be a bug of the node's start.
         assert!(self.carrier.set(carrier).is_ok());
     }

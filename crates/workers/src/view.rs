@@ -9,61 +9,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use stentor_link::{Link, Refusal, Stats};
-use stentor_ports::{Histogram, Metric, MetricKind, MetricSource};
+use stentor_ports::{Histogram, LinkInfo, LinkState, Metric, MetricKind, MetricSource};
 
-/// The state of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkState {
-    /// The worker takes sessions.
-    Up,
-    /// The worker hands its sessions over.
-    Draining,
-    /// The connection is broken, and may be restored.
-    Lost,
-    /// The link has ended, and its connection closes.
-    Ended,
-}
-
-impl LinkState {
-    /// The state in metrics and in the admin API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Draining => "draining",
-            Self::Lost => "lost",
-            Self::Ended => "ended",
-        }
+fn state_of(link: &Link) -> LinkState {
+    match link {
+        link if link.is_ended() => LinkState::Ended,
+        link if link.is_lost() => LinkState::Lost,
+        link if link.is_draining() => LinkState::Draining,
+        _ => LinkState::Up,
     }
-
-    fn of(link: &Link) -> Self {
-        match link {
-            link if link.is_ended() => Self::Ended,
-            link if link.is_lost() => Self::Lost,
-            link if link.is_draining() => Self::Draining,
-            _ => Self::Up,
-        }
-    }
-}
-
-/// A link, for operators.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkInfo {
-    /// Name of the application.
-    pub app: Arc<str>,
-    /// Number of the link.
-    pub link: u32,
-    /// Name of the worker.
-    pub worker: Arc<str>,
-    /// Id of the worker's process.
-    pub instance: Arc<str>,
-    /// The state.
-    pub state: LinkState,
-    /// Policy for messages that the worker hasn't acknowledged when it crashes.
-    pub on_crash: &'static str,
-    /// Sessions of the worker.
-    pub sessions: usize,
-    /// Bytes that the worker hasn't acknowledged.
-    pub unacknowledged_bytes: usize,
 }
 
 /// An application.
@@ -133,16 +87,17 @@ impl View {
                 let number = link.number();
                 while former.next_if(|info| info.link < number).is_some() {}
                 let mut info = former.next_if(|info| info.link == number).unwrap_or_else(|| LinkInfo {
+                    node: None,
                     app: view.name.clone(),
                     link: number,
                     worker: link.name().into(),
                     instance: link.instance().into(),
                     state: LinkState::Up,
-                    on_crash: link.on_crash().name(),
+                    on_crash: link.on_crash().name().into(),
                     sessions: 0,
                     unacknowledged_bytes: 0,
                 });
-                info.state = LinkState::of(link);
+                info.state = state_of(link);
                 info.sessions = application.sessions_of(number);
                 info.unacknowledged_bytes = link.unacknowledged_bytes();
                 view.links.push(info);
@@ -387,12 +342,13 @@ impl MetricSource for Sample {
 pub fn sample_metrics() -> Arc<dyn MetricSource> {
     let name: Arc<str> = "any".into();
     let link = LinkInfo {
+        node: None,
         app: name.clone(),
         link: 1,
         worker: "any".into(),
         instance: "any".into(),
         state: LinkState::Up,
-        on_crash: "disconnect",
+        on_crash: "disconnect".into(),
         sessions: 0,
         unacknowledged_bytes: 0,
     };

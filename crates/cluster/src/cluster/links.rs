@@ -3,10 +3,11 @@
 use super::Cluster;
 use crate::NodeId;
 use crate::engine::{Channel, EngineError};
-use crate::frame::Frame;
+use crate::finish::Finish;
+use crate::frame::{Answered, Frame, Question};
 use bytes::Bytes;
 use std::sync::Arc;
-use stentor_ports::{Busy, Done, LinkApp, LinkCarrier, LinkNodeSink, SessionApp, SessionList};
+use stentor_ports::{Busy, Done, LinkApp, LinkCarrier, LinkList, LinkNodeSink, SessionApp, SessionList};
 
 impl Cluster {
     /// The name of an application of this node.
@@ -34,6 +35,14 @@ impl Cluster {
             list
         };
         Done::new(move |result: Result<SessionList, _>| done.answer(result.map(named)))
+    }
+
+    /// The links of this node's workers.
+    pub(super) fn own_links(&self) -> LinkList {
+        let mut links = self.observers.link.get().map_or_else(Vec::new, |link| link.links());
+        let name: Arc<str> = self.options.name.as_str().into();
+        links.iter_mut().for_each(|link| link.node = Some(name.clone()));
+        LinkList::new(links)
     }
 
     /// Gives a message of another node to the application link, which drops the message if too many wait. Later events never wait for it.
@@ -65,5 +74,9 @@ impl LinkCarrier for Cluster {
             Err(EngineError::Full) => Err(Busy),
             Err(_) => Ok(false),
         }
+    }
+
+    fn list_links(&self, done: Done<LinkList>) {
+        self.survey(None, Question::Links, Answered::Links(self.own_links()), Finish::Links(done));
     }
 }

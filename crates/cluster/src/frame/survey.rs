@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Data, Room};
 use stentor_ports::{
-    Concerned, MemberList, MembersQuery, Principal, PublicId, Recheck, RoomList, RoomsQuery, SessionApp,
-    SessionDetails, SessionInfo, SessionList, SessionsQuery, Target,
+    Concerned, LinkInfo, LinkList, LinkState, MemberList, MembersQuery, Principal, PublicId, Recheck,
+    RoomList, RoomsQuery, SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, Target,
 };
 
 /// A question to other nodes.
@@ -28,6 +28,8 @@ pub enum Question {
     SocketRooms(Arc<str>, RoomsQuery),
     /// Lists sessions of all protocols and namespaces.
     NodeSessions(SessionsQuery),
+    /// Lists the links of workers.
+    Links,
 }
 
 /// The task for the selected sessions.
@@ -84,6 +86,8 @@ pub enum Answered {
     Rooms(RoomList),
     /// Members of a room.
     Members(MemberList),
+    /// Links of workers.
+    Links(LinkList),
 }
 
 impl Writer {
@@ -130,7 +134,20 @@ impl Writer {
                 self.text(search);
                 self.len(*limit);
             }
+            Question::Links => self.u8(7),
         }
+    }
+
+    fn link(&mut self, link: &LinkInfo) {
+        let LinkInfo { node, app, link, worker, instance, state, on_crash, sessions, unacknowledged_bytes } =
+            link;
+        self.option(node.as_deref(), Self::text);
+        [app, worker, instance].into_iter().for_each(|text| self.text(text));
+        self.text(on_crash);
+        self.u8(*state as u8);
+        self.u32(*link);
+        self.len(*sessions);
+        self.len(*unacknowledged_bytes);
     }
 
     fn rooms_query(&mut self, RoomsQuery { namespace, prefix, after, limit }: &RoomsQuery) {
@@ -242,6 +259,10 @@ impl Writer {
                 self.u8(3);
                 self.member_list(list);
             }
+            Answered::Links(LinkList { links, .. }) => {
+                self.u8(4);
+                self.list(links.iter(), Self::link);
+            }
         }
     }
 }
@@ -280,6 +301,7 @@ impl Reader {
             }
             5 => Question::SocketRooms(self.text()?, self.rooms_query()?),
             6 => Question::NodeSessions(SessionsQuery { search: self.string()?, limit: self.number()? }),
+            7 => Question::Links,
             _ => return Err(FrameError::Malformed),
         })
     }
@@ -332,8 +354,18 @@ impl Reader {
                 Answered::Rooms(RoomList { rooms, truncated, ..RoomList::default() })
             }
             3 => Answered::Members(self.member_list()?),
+            4 => Answered::Links(LinkList::new(self.list(Self::link)?)),
             _ => return Err(FrameError::Malformed),
         })
+    }
+
+    fn link(&mut self) -> Result<LinkInfo, FrameError> {
+        let node = self.option(Self::text)?;
+        let (app, worker, instance) = (self.text()?, self.text()?, self.text()?);
+        let on_crash = Cow::Owned(self.string()?);
+        let state = *LinkState::ALL.get(usize::from(self.u8()?)).ok_or(FrameError::Malformed)?;
+        let (link, sessions, unacknowledged_bytes) = (self.u32()?, self.number()?, self.number()?);
+        Ok(LinkInfo { node, app, link, worker, instance, state, on_crash, sessions, unacknowledged_bytes })
     }
 
     fn session(&mut self) -> Result<SessionInfo, FrameError> {

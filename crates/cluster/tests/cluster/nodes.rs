@@ -2,7 +2,7 @@
 
 use crate::fixture::{MOMENT, answer_to, options, pass};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_cluster::engine::memory::Memory;
@@ -16,9 +16,10 @@ use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Acknowledged, Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane,
     DocumentChange, Done, Drain, FeedSource, FeedUpdate, Feeds, IdKey, IdentityFilter, KeyInterest, Ledger,
-    Lifecycle, LinkApp, LinkCarrier, LinkNodeSink, MetricSource, PublicId, Publish, PushDenied, PushedFeed,
-    Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
-    SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, Target, Topology,
+    Lifecycle, LinkApp, LinkCarrier, LinkInfo, LinkNodeSink, LinkState, MetricSource, PublicId, Publish,
+    PushDenied, PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList,
+    RoomUpdate, RoomsQuery, SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, Target,
+    Topology,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -384,6 +385,20 @@ impl LinkNodeSink for Link {
         self.calls.lock().unwrap().push(format!("{app} {message} of {node}"));
     }
 
+    fn links(&self) -> Vec<LinkInfo> {
+        vec![LinkInfo {
+            node: None,
+            app: "chat".into(),
+            link: 7,
+            worker: "w".into(),
+            instance: "i".into(),
+            state: LinkState::Draining,
+            on_crash: "drop".into(),
+            sessions: 1,
+            unacknowledged_bytes: 2,
+        }]
+    }
+
     fn node_left(&self, node: u64) {
         self.calls.lock().unwrap().push(format!("{node} left"));
     }
@@ -429,6 +444,29 @@ async fn messages_of_the_application_link_reach_the_nodes_with_the_application()
     a.stop.send(true).unwrap();
     pass(HEARTBEAT_INTERVAL + MOMENT).await;
     assert_eq!(links[1].take(), [format!("{} left", a.cluster.node().0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_links_of_all_nodes_are_listed() {
+    let (_memory, [a, b, c]) = three().await;
+    for node in [&a, &b] {
+        node.cluster.join(&["chat".into()], Arc::new(Link::default()));
+    }
+    let list = async || {
+        let mut list = answer_to(|done| a.cluster.list_links(done)).await.unwrap();
+        let of_node = |mut link: LinkInfo| {
+            let node = link.node.take();
+            assert_eq!(vec![link], Link::default().links());
+            node.unwrap().to_string()
+        };
+        list.links.sort_by(|one, other| one.node.cmp(&other.node));
+        (list.links.into_iter().map(of_node).collect::<Vec<_>>().join(" "), list.missing_nodes.join(" "))
+    };
+    assert_eq!(list().await, ("a b".into(), String::new()));
+    b.task.abort();
+    c.task.abort();
+    let (nodes, missing) = list().await;
+    assert_eq!((&*nodes, missing.split(' ').collect::<BTreeSet<_>>()), ("a", BTreeSet::from(["b", "c"])));
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,8 +15,8 @@ use super::lists::{members, node_sessions, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{
-    COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, KEYS_REASONS, NO_AUTH, OVERVIEW_QUERY,
-    PUBLISH_REASONS, PUT_REASONS, RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS,
+    BUSY, COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, KEYS_REASONS, NO_AUTH, OVERVIEW_QUERY,
+    PUBLISH_REASONS, PUT_REASONS, RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS, STOPPED,
 };
 use super::reload::reload;
 use super::revocations;
@@ -331,9 +331,10 @@ pub static OPERATIONS: [Operation; 23] = [
         path: "/api/v1/links",
         summary: "List the links of workers",
         description: "Lists the workers that run the code of applications (`[[links]]`), with the number of sessions of each. A worker whose \
-                      connection is broken is listed until it returns or its sessions go to other workers.",
-        responses: &[(200, json("Links", "The links, by application and number."))],
-        reasons: &[],
+                      connection is broken is listed until it returns or its sessions go to other workers. In a cluster, it lists the \
+                      workers of all nodes. A node without `[[links]]` lists none.",
+        responses: &[(200, json("Links", "The links, by application, node and number."))],
+        reasons: &[BUSY, STOPPED],
         handler: || get(links::list),
         ..COMMAND
     },

@@ -475,18 +475,30 @@ fn other_schemas() -> Value {
                 },
             }},
         })),
-        "Links": object(json!({
-            "links": {"type": "array", "items": object(json!({
-                "app": {"type": "string", "description": "`app` of the `[[links]]`."},
-                "link": {"type": "integer", "minimum": 1, "description": "Number of the link, as the worker knows it."},
-                "worker": {"type": "string", "description": "Name of the worker, which stays when its process is replaced."},
-                "instance": {"type": "string", "description": "Id of the worker's process."},
-                "state": {"enum": ["up", "draining", "lost", "ended"], "description": "`draining`: it hands its sessions over. `lost`: its connection is broken. `ended`: its connection closes."},
-                "on_crash": {"enum": ["disconnect", "redeliver", "drop"], "description": "Policy for messages that the worker hasn't acknowledged when it crashes."},
-                "sessions": {"type": "integer", "minimum": 0, "description": "Sessions of the worker."},
-                "unacknowledged_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that the worker hasn't acknowledged."},
-            }))},
-        })),
+        "Links": {
+            "type": "object",
+            "required": ["links"],
+            "additionalProperties": false,
+            "properties": {
+                "links": {"type": "array", "items": {
+                    "type": "object",
+                    "required": ["app", "link", "worker", "instance", "state", "on_crash", "sessions", "unacknowledged_bytes"],
+                    "additionalProperties": false,
+                    "properties": {
+                        "node": {"type": "string", "description": "`cluster.node` of the node that has the link. Absent without `[cluster]`."},
+                        "app": {"type": "string", "description": "`app` of the `[[links]]`."},
+                        "link": {"type": "integer", "minimum": 1, "description": "Number of the link, as the worker knows it. Links of several nodes may have the same."},
+                        "worker": {"type": "string", "description": "Name of the worker, which stays when its process is replaced."},
+                        "instance": {"type": "string", "description": "Id of the worker's process."},
+                        "state": {"enum": ["up", "draining", "lost", "ended"], "description": "`draining`: it hands its sessions over. `lost`: its connection is broken. `ended`: its connection closes."},
+                        "on_crash": {"enum": ["disconnect", "redeliver", "drop"], "description": "Policy for messages that the worker hasn't acknowledged when it crashes."},
+                        "sessions": {"type": "integer", "minimum": 0, "description": "Sessions of the worker."},
+                        "unacknowledged_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that the worker hasn't acknowledged."},
+                    },
+                }},
+                "missing_nodes": missing_nodes(),
+            },
+        },
         "Reloaded": object(json!({
             "applied": {"type": "array", "items": text, "description": "The keys that changed and apply now, as `section.key`. Keys of a repeated section are one entry: `feeds`."},
             "restart_needed": {"type": "array", "items": text, "description": "The keys that changed and apply after a restart."},

@@ -12,7 +12,7 @@ use crate::view::{FeedsView, UpstreamView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
-use stentor_ports::{CERTIFICATE_EXPIRY, DataPlane, Metric, expiries};
+use stentor_ports::{CERTIFICATE_EXPIRY, DataPlane, LinkState, Metric, expiries};
 
 /// Sessions whose bytes wait for their client, a worker or the engine, each with its metric.
 const WAITING: [(&str, &str); 6] = [
@@ -193,8 +193,9 @@ impl Sources {
     }
 
     fn lost_workers(&self) -> Vec<(String, String)> {
-        let links = self.links.iter().flat_map(|links| links.list());
-        links.filter(|link| link.state == "lost").map(|link| (link.app, link.worker)).collect()
+        let links = self.links.iter().flat_map(|links| links.links());
+        let lost = links.filter(|link| link.state == LinkState::Lost);
+        lost.map(|link| (link.app.to_string(), link.worker.to_string())).collect()
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::rig::{Rig, now};
 use std::time::Duration;
 use stentor_link::{ApplicationOptions, ServerEntry, WorkerEntry};
-use stentor_ports::LinkApp;
+use stentor_ports::{LinkApp, LinkState};
 use stentor_wire::ws::Opcode;
-use stentor_workers::{AppOptions, LinkState};
+use stentor_workers::AppOptions;
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_refused_learns_why() {

@@ -9,8 +9,8 @@ use stentor_link::{
     Broadcast, Change, Handle, Messages, Namespace, Select, SelectFlags, ServerEntry, WorkerEntry,
 };
 use stentor_ports::{
-    Busy, LinkApp, LinkCarrier, LinkChange, LinkEntry, LinkMessage, LinkNodeSink, LinkSelect, LinkSelected,
-    LinkSession,
+    Busy, Done, LinkApp, LinkCarrier, LinkChange, LinkEntry, LinkList, LinkMessage, LinkNodeSink, LinkSelect,
+    LinkSelected, LinkSession,
 };
 use tokio::time::timeout;
 
@@ -59,6 +59,11 @@ impl LinkCarrier for Port {
             }
         }
         Ok(true)
+    }
+
+    fn list_links(&self, done: Done<LinkList>) {
+        let sinks = self.engine.sinks.lock().unwrap().clone();
+        done.answer(Ok(LinkList::new(sinks.iter().flat_map(|(_, sink)| sink.links()).collect())));
     }
 }
 

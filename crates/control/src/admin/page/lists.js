@@ -338,12 +338,12 @@ const VIEWS = {
     return { head: ['address', 'sessions', 'send buffers'], rows, note: `IPv4 addresses and IPv6 /64 networks, the fullest send buffers first.${limited(found)}` };
   }],
   cluster: ['Nodes and workers', 'Name', async (search) => {
-    const [{ nodes }, { links }] = await Promise.all([ask('nodes'), ask('links')]);
+    const [{ nodes }, { links, missing_nodes: missing = [] }] = await Promise.all([ask('nodes'), ask('links')]);
     const rows = [
-      ...links.map(({ app, worker, state, sessions, unacknowledged_bytes: waiting }) => [worker, `worker of ${app}`, state, number(sessions), number(waiting, bytes(waiting))]),
+      ...links.map(({ node, app, worker, state, sessions, unacknowledged_bytes: waiting }) => [worker, `worker of ${app}${node ? `, node ${node}` : ''}`, state, number(sessions), number(waiting, bytes(waiting))]),
       ...nodes.map((node) => [node.this ? `${node.name} (this node)` : node.name, `node, version ${node.version}`, `up ${duration(node.uptime_seconds)}`, number(node.connections), number(0, '–')]),
     ];
-    return { head: ['name', 'kind', 'state', 'sessions', 'unacknowledged'], rows: rows.filter(([name]) => name.includes(search)), note: nodes.length ? '' : 'This node is in no cluster.' };
+    return { head: ['name', 'kind', 'state', 'sessions', 'unacknowledged'], rows: rows.filter(([name]) => name.includes(search)), note: missing.length ? `No answer from ${missing.join(', ')}, whose workers aren't listed.` : nodes.length ? '' : 'This node is in no cluster.' };
   }],
   errors: ['Errors', 'Name', (search) => {
     const { data_plane: figures } = status;
