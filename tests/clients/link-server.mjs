@@ -1,7 +1,10 @@
 // Stentor's side of an application link, scripted by the test: what it writes and when, and what it expects of the worker.
+import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
+import { Server } from 'socket.io';
 import { SERVER, WORKER } from '../../clients/socketio-server/src/entries.js';
+import { attach } from '../../clients/socketio-server/src/index.js';
 import { Outgoing } from '../../clients/socketio-server/src/outgoing.js';
 import { Reader } from '../../clients/socketio-server/src/reader.js';
 import { HEADER_BYTES } from '../../clients/socketio-server/src/writer.js';
@@ -104,4 +107,26 @@ export function handshake(sid, fields = {}) {
     sid, url, query, protocol: 4, transport: 'websocket', method: 'GET', httpVersion: '1.1', headers: { host: 'a.example' },
     address: '192.0.2.1', port: 1234, localAddress: '192.0.2.2', localPort: 80, encrypted: false, ...fields,
   };
+}
+
+/** A worker with a link: { io, link, server, connection }. */
+export async function worker(t, { options = {}, settings = {}, setup = () => {}, welcome } = {}) {
+  const io = new Server(options);
+  t.after(() => io.close());
+  const server = await linkServer(t);
+  const link = attach(io, server.url, { name: 'w', signals: false, settle: 0, ...settings });
+  setup(io);
+  const listening = link.listen();
+  const connection = await server.connection();
+  connection.welcome(welcome);
+  await listening;
+  return { io, link, server, connection };
+}
+
+/** Opens a session with a socket in `/`. Gives the socket. */
+export async function connected(io, connection, handle) {
+  const connecting = once(io, 'connection');
+  connection.write(['OPEN', handle, false, handshake(`s${handle}`)], ['MESSAGE', handle, ['0{"user":"Ann"}']]);
+  const [socket] = await connecting;
+  return socket;
 }

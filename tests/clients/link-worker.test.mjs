@@ -5,31 +5,8 @@ import { createServer } from 'node:http';
 import { test } from 'node:test';
 import { Server } from 'socket.io';
 import { attach } from '../../clients/socketio-server/src/index.js';
-import { Namespaces } from '../../clients/socketio-server/src/namespaces.js';
-import { linkServer, handshake } from './link-server.mjs';
+import { connected, handshake, linkServer, worker } from './link-server.mjs';
 import { stateOf } from '../../clients/socketio-server/src/data.js';
-
-/** A worker with a link: { io, link, server, connection }. */
-async function worker(t, { options = {}, settings = {}, setup = () => {}, welcome } = {}) {
-  const io = new Server(options);
-  t.after(() => io.close());
-  const server = await linkServer(t);
-  const link = attach(io, server.url, { name: 'w', signals: false, settle: 0, ...settings });
-  setup(io);
-  const listening = link.listen();
-  const connection = await server.connection();
-  connection.welcome(welcome);
-  await listening;
-  return { io, link, server, connection };
-}
-
-/** Opens a session with a socket in `/`. Gives the socket. */
-async function connected(io, connection, handle) {
-  const connecting = once(io, 'connection');
-  connection.write(['OPEN', handle, false, handshake(`s${handle}`)], ['MESSAGE', handle, ['0{"user":"Ann"}']]);
-  const [socket] = await connecting;
-  return socket;
-}
 
 test('a worker presents itself, and its server has the sessions of Stentor', async (t) => {
   const events = [];
@@ -74,44 +51,6 @@ test('a worker presents itself, and its server has the sessions of Stentor', asy
   connection.write(['CLOSED', 1, 'ping timeout', '']);
   assert.deepEqual((await disconnected)[0], 'ping timeout');
   assert.equal(io.engine.clientsCount, 0);
-});
-
-test('a client can not make a namespace of a long name, or of one name too many', async (t) => {
-  const { io, connection } = await worker(t, { setup: (io) => io.of(/^\/d-/) });
-  await connected(io, connection, 1);
-  await connection.read('SEND');
-  const names = ['', 'x'.repeat(253), 'é'.repeat(127)].map((rest) => `/d-${rest}`);
-  connection.write(['MESSAGE', 1, names.map((name) => `0${name},`)]);
-  assert.equal((await connection.read('NSP')).name, '/d-');
-  assert.equal((await connection.read('NSP')).name, names[1]);
-  const answers = [];
-  while (answers.length < 3) answers.push(...(await connection.read('SEND')).messages);
-  assert.deepEqual(answers.filter((answer) => answer.startsWith('4')), [`4${names[2]},{"message":"Invalid namespace"}`]);
-  assert.throws(() => io.of(names[2]), /^RangeError: the name of a namespace is longer than 256 bytes/);
-
-  const declared = [];
-  let full = 0;
-  const namespaces = new Namespaces((_, index, name) => declared.push([index, name]), () => (full += 1));
-  const name = (number) => `/${number}`.padEnd(256, '.');
-  const adapters = [];
-  for (let number = 0; namespaces.hasRoom(name(number)); number += 1) {
-    const adapter = { nsp: { name: name(number) } };
-    adapter.index = namespaces.declare(name(number), adapter);
-    adapters.push(adapter);
-  }
-  assert.deepEqual(declared.at(-1), [(4 << 20) / 256 - 1, name(declared.length - 1)]);
-  assert.ok(namespaces.hasRoom(name(7)), 'it is declared');
-  assert.ok(namespaces.admits(name(7)) && !namespaces.admits('x'.repeat(257)));
-  assert.equal(full, 0, 'a long name is the mistake of its client');
-  assert.ok(!namespaces.admits(name(-1)) && !namespaces.admits(name(-2)));
-  assert.equal(full, 1, 'reported once');
-  adapters.forEach((adapter) => namespaces.forget(adapter));
-  namespaces.redeclare();
-  assert.ok(namespaces.hasRoom(name(-1)), 'a new link has none of those that are gone');
-  const short = new Namespaces(() => {});
-  let count = 0;
-  for (; short.hasRoom(`/${count}`); count += 1) short.declare(`/${count}`, {});
-  assert.equal(count, 65_535);
 });
 
 test('frames without an answer are acknowledged alone, and at once after NOP', async (t) => {
@@ -438,6 +377,28 @@ test('one session is given back when Stentor asks and its handlers have had time
   assert.deepEqual(entries, [['2["done"]'], ['37["ok"]'], 0]);
   assert.equal((await connection.read('RELEASED')).namespace, 0xffff);
   assert.deepEqual([socket.connected, io.engine.clientsCount], [false, 0]);
+});
+
+test('a session whose middlewares need longer stays', async (t) => {
+  let go;
+  const { io, connection } = await worker(t, { setup: (io) => io.of('/slow').use((_, next) => (go = next)) });
+  const socket = await connected(io, connection, 1);
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  connection.write(['MESSAGE', 1, ['0/slow,']], ['RELEASE', 1]);
+  const kept = connection.read('KEPT').then(({ handle }) => handle);
+  let handle;
+  kept.then((found) => (handle = found));
+  while (handle === undefined) {
+    t.mock.timers.tick(10);
+    await new Promise(setImmediate);
+  }
+  t.mock.timers.reset();
+  assert.equal(handle, 1);
+  const told = once(socket, 'later');
+  connection.write(['MESSAGE', 1, ['2["later"]']]);
+  await told;
+  go();
+  assert.match((await connection.read('SEND')).messages[0], /^0\/slow,/);
 });
 
 test('a session that recovers a former socket is given back with it', async (t) => {

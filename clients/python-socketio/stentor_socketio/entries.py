@@ -183,6 +183,8 @@ WORKER = _entries(
     (19, "CONFIG", "config:json"),
     (20, "RELEASED", "handle:u32 namespace:u16 data:text"),
     (21, "NOP", ""),
+    (22, "KEPT", "handle:u32"),
+    (23, "GONE", "namespace:u16"),
 )
 
 #: Entries that Stentor writes, by name.
@@ -206,6 +208,7 @@ SERVER = _entries(
     (80, "DRAINED", ""),
     (81, "RELEASE", "handle:u32"),
     (82, "CONN_ERROR", "error:json"),
+    (83, "VACANT", "namespace:u16"),
 )
 
 

@@ -183,6 +183,8 @@ class Link:
                 self._put_all(fields["handles"], partial(self.manager.kick, namespace=self.manager.named(fields["namespace"]), closes=fields["closes"]))
             case "RELAYED":
                 self._start(self.manager.relayed(fields["link"], fields["body"], fields["messages"]))
+            case "VACANT":
+                self.manager.vacated(fields["namespace"])
             case "PEERS":
                 self.peers = fields["count"]
             case "DRAINED" if self._drained:
@@ -258,10 +260,12 @@ class Link:
                 self.channel.write(WORKER["RELEASED"], session.handle, self.manager.index(namespace), data)
 
     async def _release_soon(self, session: Session) -> None:
-        """Gives one session back when its last messages have been handled."""
+        """Gives one session back when its last messages have been handled. It stays if a handler needs longer."""
         await self._finished((session,), self._settle)
         if not session.is_alive:
             return
+        if session.is_busy:
+            return self.channel.write(WORKER["KEPT"], session.handle)
         self._give_back(session)
         session.is_alive = False
         del self._sessions[session.handle]

@@ -41,6 +41,10 @@ class Manager(AsyncManager):  # type: ignore[misc]
         self._first_ack = random.randrange(_ACK_RANGES) * _ACK_IDS + 1
         #: Indexes of the declared namespaces. Clients choose the names if the server has handlers for `*`.
         self._indexes: dict[str, int] = {}
+        #: Namespaces by index, also those that are gone, until Stentor has confirmed that no entry with the index follows.
+        self._names: dict[int, str] = {}
+        #: Indexes that Stentor has freed.
+        self._vacant: list[int] = []
         self._names_bytes = 0
         #: Callbacks for other workers' clients, by the number of the question.
         self._questions: dict[int, Callable[..., Any]] = {}
@@ -54,7 +58,7 @@ class Manager(AsyncManager):  # type: ignore[misc]
         if index is None:
             if not self._indexes and namespace != "/":
                 self.index("/")
-            index = len(self._indexes)
+            index = self._vacant[-1] if self._vacant else len(self._names)
             name_bytes = len(namespace.encode(errors="replace"))
             if name_bytes > _NAME_BYTES_MAX:
                 raise ValueError(f"the name of a namespace is longer than {_NAME_BYTES_MAX} bytes: {namespace[:40]!r}")
@@ -62,26 +66,44 @@ class Manager(AsyncManager):  # type: ignore[misc]
             if index == END or names_bytes > _NAMES_BYTES_MAX:
                 raise ValueError(f"there are too many namespaces to add {namespace[:40]!r}: the maximum is {END}, with names of {_NAMES_BYTES_MAX} bytes")
             self._link.channel.write(WORKER["NSP"], index, namespace)
-            self._indexes[namespace], self._names_bytes = index, names_bytes
+            del self._vacant[-1:]
+            self._indexes[namespace], self._names[index], self._names_bytes = index, namespace, names_bytes
         return index
+
+    def _forget(self, namespace: str) -> None:
+        """The last socket of a namespace without handlers of its own has left: its name doesn't count any more."""
+        if namespace in self.rooms or namespace not in self._indexes or namespace in self._static():
+            return
+        self._names_bytes -= len(namespace.encode(errors="replace"))
+        self._link.channel.write(WORKER["GONE"], self._indexes.pop(namespace))
+
+    def vacated(self, index: int) -> None:
+        """Stentor writes no entry with this index any more."""
+        if self._names.pop(index, None) is not None:
+            self._vacant.append(index)
+
+    def _static(self) -> set[str]:
+        """The namespaces that the server has without any client."""
+        sio = self._link.sio
+        listed = sio.namespaces if isinstance(sio.namespaces, (list, tuple, set)) else ()
+        return {"/", *sio.handlers, *sio.namespace_handlers, *listed} - {"*"}
 
     def declare(self) -> None:
         """Declares the namespaces with handlers: other workers' changes to their sockets are reported from now on."""
-        sio = self._link.sio
-        listed = sio.namespaces if isinstance(sio.namespaces, (list, tuple, set)) else ()
-        for namespace in ("/", *sio.handlers, *sio.namespace_handlers, *listed):
-            if namespace != "*":
-                self.index(namespace)
+        for namespace in sorted(self._static()):
+            self.index(namespace)
 
     def reset(self) -> None:
         """A new link has no namespaces."""
         self._indexes.clear()
+        self._names.clear()
+        self._vacant.clear()
         self._names_bytes = 0
         self.declare()
 
     def named(self, index: int) -> str:
         """The namespace with this index."""
-        return list(self._indexes)[index]
+        return self._names[index]
 
     # Membership.
 
@@ -143,6 +165,7 @@ class Manager(AsyncManager):  # type: ignore[misc]
         if session:
             session.accepted.discard(namespace)
             self.write(session, "DEL", namespace)
+        self._forget(namespace)
 
     async def can_disconnect(self, sid: str, namespace: str) -> bool:
         if self.session(sid, namespace) is None:
@@ -192,6 +215,7 @@ class Manager(AsyncManager):  # type: ignore[misc]
         """Tells a client of its socket that another worker has disconnected while no worker had it."""
         session.send_messages([self.server.packet_class(packet.DISCONNECT, namespace=namespace).encode()])
         self.write(session, "DEL", namespace)
+        self._forget(namespace)
 
     # Events.
 

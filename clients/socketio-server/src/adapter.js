@@ -30,6 +30,8 @@ export function adapterFor(worker, Adapter) {
     #isMirroring = false;
     /** Sessions of the sockets that Stentor knows, by the socket's id. */
     #known = new Map();
+    /** `null`: the namespace is gone. */
+    #index = null;
 
     constructor(nsp) {
       super(nsp);
@@ -44,8 +46,19 @@ export function adapterFor(worker, Adapter) {
       return Promise.resolve(worker.peers);
     }
 
+    get index() {
+      return this.#index ?? worker.namespaces.late(this.nsp.name);
+    }
+
+    set index(index) {
+      this.#index = index;
+    }
+
+    /** Socket.IO removes the namespace: the server closes, or the last socket of a dynamic namespace has left (`cleanupEmptyChildNamespaces`). */
     close() {
+      if (this.#index === null) return;
       worker.namespaces.forget(this);
+      this.#index = null;
     }
 
     // Membership.

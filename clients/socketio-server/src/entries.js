@@ -40,6 +40,8 @@ export const WORKER = byName([
   entry(19, 'CONFIG', { config: 'json' }),
   entry(20, 'RELEASED', { handle: 'u32', namespace: 'u16', data: 'text' }),
   entry(21, 'NOP'),
+  entry(22, 'KEPT', { handle: 'u32' }),
+  entry(23, 'GONE', { namespace: 'u16' }),
 ]);
 
 /** Entries that Stentor writes, by name. */
@@ -63,6 +65,7 @@ export const SERVER = byName([
   entry(80, 'DRAINED'),
   entry(81, 'RELEASE', { handle: 'u32' }),
   entry(82, 'CONN_ERROR', { error: 'json' }),
+  entry(83, 'VACANT', { namespace: 'u16' }),
 ]);
 
 function byName(entries) {

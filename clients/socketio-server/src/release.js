@@ -50,7 +50,7 @@ export async function handOver(worker, { settle, hook }) {
   return undefined;
 }
 
-/** Handles RELEASE: gives one session back when its last messages have been handled. */
+/** Handles RELEASE: gives one session back when its last messages have been handled. It stays if its middlewares need longer. */
 export async function releaseSoon(worker, session) {
   await turn();
   await turn();
@@ -58,8 +58,12 @@ export async function releaseSoon(worker, session) {
   await finished(() => isUnfinished(session, connecting(worker)));
   // On another link, the handle is that of another session.
   if (worker.isStopped || session.readyState !== 'open') return;
+  if (isUnfinished(session, connecting(worker))) {
+    worker.channel.write(WORKER.KEPT, session.handle);
+    return;
+  }
   try {
-    release(worker, session, isUnfinished(session, connecting(worker)));
+    release(worker, session, false);
   } finally {
     worker.channel.write(WORKER.RELEASED, session.handle, END, '');
   }
@@ -67,8 +71,7 @@ export async function releaseSoon(worker, session) {
 
 /** Waits until something isn't busy any more, but not forever. */
 async function finished(isBusy) {
-  const end = performance.now() + UNFINISHED_MS;
-  while (isBusy() && performance.now() < end) await time(LOOK_MS);
+  for (let ms = 0; isBusy() && ms < UNFINISHED_MS; ms += LOOK_MS) await time(LOOK_MS);
 }
 
 /** Sessions with a socket that waits for middlewares. Elsewhere, its client would wait for CONNECT forever. */
@@ -97,11 +100,10 @@ function release(worker, session, isRefused) {
     return;
   }
   worker.counts.released += 1;
-  // Before the handlers of `disconnect` run: the session goes on as it is.
-  const kept = [...session.sockets].map(([adapter, socket]) => [adapter.index, dataOf(socket.data)]);
-  try {
-    worker.releasing(() => session.end(REASON));
-  } finally {
-    for (const [index, data] of kept) if (data !== null) worker.channel.write(WORKER.RELEASED, session.handle, index, data);
+  // Before the handlers of `disconnect` run: the session goes on as it is. Its namespaces may be gone afterwards.
+  for (const [adapter, socket] of session.sockets) {
+    const data = dataOf(socket.data);
+    if (data !== null) worker.channel.write(WORKER.RELEASED, session.handle, adapter.index, data);
   }
+  worker.releasing(() => session.end(REASON));
 }

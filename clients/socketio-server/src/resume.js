@@ -135,7 +135,7 @@ function connect(worker, session, { nsp, auth, disconnected }) {
       else session.emit('data', message);
     }
     if (!isRefused) return;
-    leave(worker, session, worker.namespaces.declare(nsp, null));
+    leave(worker, session, worker.namespaces.late(nsp));
     resumed(session, nsp);
   };
   if (disconnected) go(false);

@@ -16,7 +16,7 @@ import { resume } from './resume.js';
 /** Acknowledgement ids of a process begin at a multiple of 2^20 below 2^31. */
 const ACK_IDS = 1 << 20;
 const ACK_RANGES = 1 << 11;
-const TOO_MANY_NAMESPACES = 'a client was refused a namespace: this worker has had too many. A restart frees the names of those that are gone';
+const TOO_MANY_NAMESPACES = 'a client was refused a namespace: this worker has too many. With cleanupEmptyChildNamespaces, Socket.IO removes those without sockets';
 /** Longest time for Stentor to confirm that this worker leaves, in milliseconds. */
 const FAREWELL_MS = 1_000;
 
@@ -177,6 +177,8 @@ export class Worker {
         return adapter?.kick(fields.handles, fields.closes);
       case SERVER.RELAYED:
         return this.relay.handle(fields);
+      case SERVER.VACANT:
+        return namespaces.vacated(fields.namespace);
       case SERVER.PEERS:
         this.peers = fields.count;
         return this.on.peers(fields.count);

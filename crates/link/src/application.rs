@@ -102,7 +102,7 @@ pub enum Closing {
 struct Worker {
     link: Link,
     sessions: BTreeMap<Handle, SessionId>,
-    /// The sessions that are open. They can move to other workers.
+    /// The sessions that are open and can move to other workers.
     open: BTreeSet<Handle>,
     /// Number of sessions that wait for their description.
     resuming: usize,
@@ -538,7 +538,8 @@ impl Application {
             | E::State { handle, .. }
             | E::Restore { handle, .. }
             | E::Watch { handle, .. }
-            | E::Released { handle, .. } => *handle,
+            | E::Released { handle, .. }
+            | E::Kept { handle } => *handle,
             _ => return self.actions.push_back(Action::Namespace(link, entry)),
         };
         // Entries about sessions that have ended, or that another worker has, are late.
@@ -563,6 +564,8 @@ impl Application {
                 self.wait(id, now);
             }
             (E::Released { namespace: Namespace::END, .. }, _) => {}
+            (E::Kept { .. }, State::Moving(owner, _)) => self.stay(id, owner, now),
+            (E::Kept { .. }, _) => {}
             (entry, _) => self.actions.push_back(Action::Session(link, id, entry)),
         }
     }

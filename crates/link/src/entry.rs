@@ -354,7 +354,7 @@ entries! {
             /// `{mode}`: `handover`, `done` or `stop`.
             bye: Json,
         }
-        /// Declares a namespace. The first one has the index 0, each other one the next index.
+        /// Declares a namespace. The first one has the index 0. Each other one has the next index, or one of VACANT.
         18 "NSP" Nsp {
             /// The index.
             namespace: Namespace,
@@ -377,6 +377,17 @@ entries! {
         }
         /// Makes Stentor acknowledge at once.
         21 "NOP" Nop {}
+        /// The answer to RELEASE of a worker that can't give the session back: the session stays.
+        22 "KEPT" Kept {
+            /// The session.
+            handle: Handle,
+        }
+        /// A namespace is gone. The name counts no more against the link's bound, and the index names no namespace any more. Stentor
+        /// answers with VACANT.
+        23 "GONE" Gone {
+            /// The namespace.
+            namespace: Namespace,
+        }
     }
 }
 
@@ -502,7 +513,7 @@ entries! {
         }
         /// The answer to BYE `handover`: no further messages follow.
         80 "DRAINED" Drained {}
-        /// The session moves to another worker: give it back.
+        /// The session moves to another worker: give it back with RELEASED, or answer with KEPT.
         81 "RELEASE" Release {
             /// The session.
             handle: Handle,
@@ -511,6 +522,11 @@ entries! {
         82 "CONN_ERROR" ConnError {
             /// `{code, message, context, req}`.
             error: Json,
+        }
+        /// The answer to GONE: no later entry has this index, so NSP may give it to another namespace.
+        83 "VACANT" Vacant {
+            /// The index.
+            namespace: Namespace,
         }
     }
 }

@@ -73,8 +73,8 @@ pub enum LinkError {
     /// An entry that isn't allowed at this time.
     #[error("{0} isn't allowed now")]
     Unexpected(&'static str),
-    /// A namespace was used before it was declared, or was declared with an index other than the next one.
-    #[error("the namespace {0} isn't declared, or isn't the next one")]
+    /// A namespace was used that isn't declared, or was declared with an index that is neither the next one nor vacant.
+    #[error("the namespace {0} isn't declared, or its index isn't the next one")]
     Namespace(u16),
     /// The text of an entry lacks a field, or has a wrong one.
     #[error("{0} has a missing or wrong field")]

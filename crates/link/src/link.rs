@@ -56,7 +56,7 @@ impl Default for LinkOptions {
 /// Entries of a worker, and changes of its link.
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// An entry other than HELLO, NSP, CONFIG, BYE and NOP. Its namespace is declared.
+    /// An entry other than HELLO, NSP, GONE, CONFIG, BYE and NOP. Its namespace is declared.
     Entry(WorkerEntry),
     /// BYE `handover`: the worker takes no further sessions and messages.
     Draining,
@@ -298,6 +298,7 @@ impl Link {
             return;
         }
         self.heartbeat.heard_at = now;
+        self.namespaces.begin_frame();
         if let Err(error) = self.exchange.handle_frame(frame, now) {
             self.fail(error);
         }
@@ -395,6 +396,10 @@ impl Link {
             WorkerEntry::Hello { .. } => return Err(LinkError::Unexpected("HELLO")),
             WorkerEntry::Nop {} => self.exchange.acknowledge_at_once(),
             WorkerEntry::Nsp { namespace, name } => self.namespaces.declare(namespace, name)?,
+            WorkerEntry::Gone { namespace } => {
+                self.namespaces.remove(namespace)?;
+                self.write(&ServerEntry::Vacant { namespace });
+            }
             WorkerEntry::Config { config } => {
                 let config: Config =
                     serde_json::from_str(config.as_str()).map_err(|_| LinkError::Field("CONFIG"))?;

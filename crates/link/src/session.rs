@@ -13,7 +13,8 @@
 //! ```
 //!
 //! An asking session whose link ends is held again, and one that isn't answered within `grace` is refused. A resuming or moving one
-//! waits. A moving one whose worker doesn't give it back within `worker_timeout` waits, too, as if the worker had crashed.
+//! waits. A moving one is open again if its worker keeps it (KEPT). One whose worker neither gives it back nor keeps it within
+//! `worker_timeout` waits, too, as if the worker had crashed.
 
 use crate::value::{Handle, Json, Messages};
 use std::collections::VecDeque;

@@ -273,6 +273,23 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         await self.until("disconnect", sid, "server shutting down")
         self.assertEqual(self.link.stats()["sessions"], 0)
 
+    async def test_a_session_whose_handler_needs_longer_stays(self):
+        connection = await self.start(namespaces=["/", "/slow"])
+        go = asyncio.Event()
+
+        @self.sio.on("connect", namespace="/slow")
+        async def connect(sid, environ, auth):
+            await go.wait()
+
+        self.link._settle = 0
+        await self.connected(connection)
+        await connection.write(("MESSAGE", 1, ["0/slow,"]), ("RELEASE", 1))
+        self.assertEqual((await connection.read("KEPT"))["handle"], 1)
+        await connection.write(("MESSAGE", 1, ['2["later"]']))
+        go.set()
+        await self.until("later")
+        self.assertEqual(self.link.stats()["sessions"], 1)
+
     async def test_close_ends_the_sessions(self):
         connection = await self.start()
         sid = await self.connected(connection)
@@ -376,6 +393,27 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await connection.read("NSP"))["name"], longest)
         with self.assertRaisesRegex(ValueError, "longer than 256 bytes"):
             await self.sio.emit("x", namespace=longer)
+
+    async def test_the_name_and_the_index_of_a_namespace_that_is_gone_are_free(self):
+        connection = await self.start(namespaces="*")
+
+        async def declared():
+            entry = await connection.read("NSP")
+            return entry["namespace"], entry["name"]
+
+        self.assertEqual(await declared(), (0, "/"))
+        await self.connected(connection)
+        await connection.write(("MESSAGE", 1, ["0/a,"]), ("MESSAGE", 1, ["1/a,"]))
+        self.assertEqual(await declared(), (1, "/a"))
+        self.assertEqual((await connection.read("GONE"))["namespace"], 1)
+        # Until Stentor has confirmed it, an entry may still have the old index.
+        await connection.write(("MESSAGE", 1, ["0/b,"]), ("KICK", 1, False, [1]))
+        self.assertEqual(await declared(), (2, "/b"))
+        await connection.write(("VACANT", 1), ("MESSAGE", 1, ["0/c,"]))
+        self.assertEqual(await declared(), (1, "/c"))
+        # The namespaces of the server itself stay.
+        await connection.write(("MESSAGE", 1, ["1"]), ("MESSAGE", 1, ["1/c,"]))
+        self.assertEqual((await connection.read("GONE"))["namespace"], 1)
 
 
 class Attach(unittest.TestCase):

@@ -69,6 +69,16 @@ impl Application {
         self.link(owner.link)?.takes_sessions().then_some(owner)
     }
 
+    /// A worker can't give a session back, so the session stays there. It isn't chosen again.
+    pub(super) fn stay(&mut self, id: SessionId, owner: Owner, now: Instant) {
+        self.set_state(id, State::Open(owner));
+        if let Some(worker) = self.workers.get_mut(&owner.link) {
+            worker.open.remove(&owner.handle);
+        }
+        self.drain(id);
+        self.settle(now);
+    }
+
     /// Moves a session to another worker, or to the same one if it has the fewest sessions. Returns `false` unless a worker has it
     /// and doesn't leave.
     pub fn release(&mut self, id: SessionId, now: Instant) -> bool {

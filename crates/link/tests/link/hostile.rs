@@ -16,7 +16,7 @@ fn a_malformed_entry_is_refused_with_its_reason() {
         assert_eq!(read::<WorkerEntry>(&frame).unwrap_err().to_string(), expect, "{entries:?}");
     };
     check(b"\0", "the frame has an entry of the unknown type 0");
-    check(b"\x16", "the frame has an entry of the unknown type 22");
+    check(b"\x18", "the frame has an entry of the unknown type 24");
     // An entry of the other direction.
     check(b"\x46\x07\0\0\0", "the frame has an entry of the unknown type 70");
     // After a valid entry.

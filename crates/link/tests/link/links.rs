@@ -270,6 +270,38 @@ fn namespaces_are_known_by_index_and_by_name() {
 }
 
 #[test]
+fn the_name_and_the_index_of_a_namespace_that_is_gone_are_free() {
+    let mut rig = Rig::new("drop");
+    let declare = |index: u16, text: &str| WorkerEntry::Nsp { namespace: Namespace(index), name: name(text) };
+    let gone = |index: u16| WorkerEntry::Gone { namespace: Namespace(index) };
+    let delete = |index| WorkerEntry::Del { handle: Handle(1), namespace: Namespace(index) };
+    let failed = |index| Event::Ended(End::Failed(LinkError::Namespace(index)));
+    rig.worker_writes(&[declare(0, "/"), declare(1, "/chat")]);
+    rig.transmitted();
+    // The entries of the same frame are resolved after it.
+    assert_eq!(rig.worker_writes(&[delete(1), gone(1)]), [Event::Entry(delete(1))]);
+    assert_eq!(rig.link.namespace(Namespace(1)).map(|name| &**name), Some("/chat"));
+    assert_eq!(rig.link.namespace_index("/chat"), None, "no entry has the index after VACANT");
+    assert_eq!(rig.transmitted(), ["VACANT"]);
+    assert_eq!(rig.worker_writes(&[declare(1, "/other"), declare(2, "/chat"), delete(1)]).len(), 1);
+    let found = ["/other", "/chat"].map(|name| rig.link.namespace_index(name));
+    assert_eq!(found, [Some(Namespace(1)), Some(Namespace(2))]);
+    // Any number of names, one after the other.
+    let long = |n: u16| format!("{n:0width$}", width = NAMESPACE_NAME_BYTES_MAX);
+    for n in 0..20_000 {
+        assert_eq!(rig.worker_writes(&[declare(3, &long(n))]), []);
+        assert_eq!(rig.worker_writes(&[gone(3)]), []);
+        rig.transmitted();
+    }
+    for entries in [&[gone(3)][..], &[gone(2), gone(2)], &[gone(2), declare(2, "/")], &[delete(3)]] {
+        let mut rig = Rig::new("drop");
+        rig.worker_writes(&[declare(0, "/"), declare(1, "/a"), declare(2, "/b"), declare(3, "/c"), gone(3)]);
+        let index = if matches!(entries[0], WorkerEntry::Del { .. }) || entries.len() == 1 { 3 } else { 2 };
+        assert_eq!(rig.worker_writes(entries), [failed(index)], "{entries:?}");
+    }
+}
+
+#[test]
 fn a_worker_that_hands_over_receives_no_further_messages() {
     let mut rig = Rig::new("drop");
     rig.link.write(&message(1, "last"));

@@ -259,3 +259,30 @@ fn a_released_session_moves_with_its_messages() {
     assert_eq!(rig.received(b), "WELCOME, PEERS 2, RESUME 1, MESSAGE 1");
     assert_eq!(rig.app.moves(), 0);
 }
+
+/// Its middlewares need longer. Its messages go on to the worker that keeps it, in order.
+#[test]
+fn a_session_that_its_worker_keeps_stays_there() {
+    let (mut rig, a) = with_sessions(4);
+    let b = rig.start("b");
+    assert_eq!(rig.received(a), "PEERS 2, RELEASE 1, RELEASE 2");
+    rig.message(1, "waits");
+    let kept = |handle| WorkerEntry::Kept { handle: Handle(handle) };
+    // Other sessions move in its place, and it isn't asked for again.
+    assert_eq!(rig.worker_writes(a, kept(1)), "");
+    assert_eq!(rig.received(a), "MESSAGE 1, RELEASE 3");
+    assert_eq!(rig.message(1, "later"), "");
+    assert_eq!(rig.received(a), "MESSAGE 1");
+    for handle in [2, 3] {
+        let actions = rig.worker_writes(a, released(handle));
+        describe(&mut rig, &actions);
+    }
+    assert_eq!((rig.app.sessions_of(a), rig.app.sessions_of(b), rig.app.moves()), (2, 2, 0));
+    rig.worker_writes(a, kept(4));
+    assert_eq!(rig.app.owner_of(SessionId(1)), Some((a, Handle(1))));
+    // Its worker has crashed: another one gets it.
+    rig.app.handle_disconnect(a, rig.now);
+    let actions = rig.advance(Duration::from_millis(200));
+    describe(&mut rig, &actions);
+    assert_eq!(rig.app.sessions_of(b), 4);
+}

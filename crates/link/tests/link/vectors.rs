@@ -125,6 +125,8 @@ pub(crate) fn worker_entries() -> Vec<(WorkerEntry, &'static [u8])> {
         (Released { handle, namespace, data: Some(json("{}")) }, b"\x14\x07\0\0\0\x02\x01\x02\0\0\0{}"),
         (Released { handle, namespace: Namespace::END, data: None }, b"\x14\x07\0\0\0\xff\xff\0\0\0\0"),
         (Nop {}, b"\x15"),
+        (Kept { handle }, b"\x16\x07\0\0\0"),
+        (Gone { namespace }, b"\x17\x02\x01"),
     ]
 }
 
@@ -172,6 +174,7 @@ fn server_entries() -> Vec<(ServerEntry, &'static [u8])> {
         (Drained {}, b"\x50"),
         (Release { handle }, b"\x51\x07\0\0\0"),
         (ConnError { error: json("{}") }, b"\x52\x02\0\0\0{}"),
+        (Vacant { namespace }, b"\x53\x02\x01"),
     ]
 }
 
@@ -287,11 +290,11 @@ fn names_of_entries_are_those_of_the_specification() {
     assert_eq!(
         names(WorkerEntry::TYPES),
         "HELLO ACCEPT REFUSE SEND CLOSE ADD DEL JOIN LEAVE BROADCAST SELECT RELAY STATE PERSIST RESTORE WATCH \
-         BYE NSP CONFIG RELEASED NOP"
+         BYE NSP CONFIG RELEASED NOP KEPT GONE"
     );
     assert_eq!(
         names(ServerEntry::TYPES),
         "NOP WELCOME OPEN MESSAGE UPGRADE CLOSED RESUME RECEIPT RELAYED MEMBERS KICK PEERS RESTORED PACKET ERROR \
-         PRESSURE DRAINED RELEASE CONN_ERROR"
+         PRESSURE DRAINED RELEASE CONN_ERROR VACANT"
     );
 }
