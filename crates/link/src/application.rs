@@ -20,7 +20,7 @@ pub use holdings::Stats;
 
 use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
-use crate::hello::{self, Hello, OnCrash, Parser, Refusal};
+use crate::hello::{Hello, OnCrash, Parser, Refusal, Settings};
 use crate::link::{End, Event, Link, LinkOptions, Transmit};
 use crate::session::{Place, QueuedBytes, Session, SessionId, State};
 use crate::value::{Handle, Json, Messages, Name, Namespace};
@@ -28,7 +28,6 @@ use assignment::Peers;
 use balance::Balance;
 use bytes::Bytes;
 use holdings::Held;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -129,8 +128,8 @@ struct Line {
 /// The workers and sessions of an application.
 pub struct Application {
     options: ApplicationOptions,
-    /// Options of the engine, and the encoding of packets, of the last worker.
-    settings: Option<(Value, Parser)>,
+    /// Settings of the last worker.
+    settings: Option<Settings>,
     workers: BTreeMap<u32, Worker>,
     sessions: HashMap<SessionId, Session>,
     line: Line,
@@ -200,7 +199,7 @@ impl Application {
 
     /// The encoding of packets of the last worker.
     pub fn parser(&self) -> Parser {
-        self.settings.as_ref().map_or(Parser::Json, |(_, parser)| *parser)
+        self.settings.as_ref().map_or(Parser::Json, |settings| settings.parser)
     }
 
     /// Number of sessions, including requests.
@@ -242,13 +241,9 @@ impl Application {
             // The process doesn't know of this link: WELCOME was lost. Its numbers are those of a former link.
             self.replace(number, now);
         }
-        let settings = (hello.options.clone(), hello.parser);
-        // The process that replaces a worker may have other options if nobody is connected.
-        let is_running = |worker: &Worker| worker.link.takes_sessions();
-        let is_bound = !self.sessions.is_empty() || self.workers.values().any(is_running);
-        if let Some(difference) = self.settings.as_ref().and_then(|known| hello::difference(known, &settings))
-            && is_bound
-        {
+        let settings = Settings::of(&hello);
+        let known = self.settings.as_ref().filter(|_| self.is_bound());
+        if let Some(difference) = known.and_then(|known| known.difference(&settings, "the running workers")) {
             return Err(Refusal::new(Code::OptionsConflict, difference));
         }
         // The next process of a worker whose connection is broken takes its place.
@@ -281,6 +276,12 @@ impl Application {
         self.balance.is_on = true;
         self.progress(now);
         Ok(number)
+    }
+
+    /// `true` while a worker must have the options of the last one: a client is connected, or another worker is running. Otherwise, the
+    /// process that replaces a worker may have others.
+    pub fn is_bound(&self) -> bool {
+        !self.sessions.is_empty() || self.workers.values().any(|worker| worker.link.takes_sessions())
     }
 
     /// Ends a link whose worker has another one now.

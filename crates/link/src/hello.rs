@@ -65,7 +65,7 @@ fn recovery_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Dur
 }
 
 /// The encoding of clients' packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Parser {
     /// Socket.IO's own. A packet and its attachments reach a worker together.
@@ -201,27 +201,66 @@ fn to_json(value: &impl Serialize) -> Json {
     Json::new(text).expect("serde writes JSON")
 }
 
-/// The first difference between the settings of running workers and those of another one, for people.
-pub(crate) fn difference(known: &(Value, Parser), new: &(Value, Parser)) -> Option<String> {
-    /// Maximum length of a value in the text.
-    const CHARS_MAX: usize = 60;
-    let shown = |value: Option<&Value>| match value.map(Value::to_string) {
-        None => "not set".to_owned(),
-        Some(text) => text.chars().take(CHARS_MAX).collect(),
-    };
-    let begin = "the options differ from those of the running workers:";
-    if known.1 != new.1 {
-        return Some(format!("{begin} one of both has a custom `parser`"));
+/// Settings that all workers of an application share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Options of the engine.
+    pub options: Value,
+    /// The encoding of packets.
+    pub parser: Parser,
+    /// See [`Hello::recovery_ttl`], in milliseconds.
+    pub recovery_ms: Option<u64>,
+}
+
+impl Settings {
+    /// The settings of a worker.
+    pub fn of(hello: &Hello) -> Self {
+        let recovery_ms = hello.recovery_ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        Self { options: hello.options.clone(), parser: hello.parser, recovery_ms }
     }
-    if known.0 == new.0 {
-        return None;
+
+    /// The settings as JSON.
+    pub fn to_json(&self) -> Json {
+        to_json(self)
     }
-    let mut keys = [&new.0, &known.0].into_iter().filter_map(Value::as_object).flat_map(|all| all.keys());
-    let different = keys.find(|key| known.0.get(*key) != new.0.get(*key));
-    Some(match different {
-        Some(key) => {
-            format!("{begin} `{key}` is {}, and {} there", shown(new.0.get(key)), shown(known.0.get(key)))
+
+    /// Reads the settings of another node's workers. `None` if the text isn't of this version.
+    pub fn from_json(json: &Json) -> Option<Self> {
+        serde_json::from_str(json.as_str()).ok()
+    }
+
+    /// The first difference between these settings and those of another worker, for people. `whose` names the workers that have these.
+    pub fn difference(&self, other: &Self, whose: &str) -> Option<String> {
+        let begin = format!("the options differ from those of {whose}:");
+        if self.parser != other.parser {
+            return Some(format!("{begin} one of both has a custom `parser`"));
         }
-        None => "the options differ from those of the running workers".to_owned(),
-    })
+        if self.recovery_ms != other.recovery_ms {
+            let shown = |ms: Option<u64>| ms.map_or("not set".to_owned(), |ms| format!("{ms} ms"));
+            let (own, there) = (shown(other.recovery_ms), shown(self.recovery_ms));
+            return Some(format!("{begin} `connectionStateRecovery` is {own}, and {there} there"));
+        }
+        if self.options == other.options {
+            return None;
+        }
+        let all = [&other.options, &self.options].into_iter().filter_map(Value::as_object);
+        let get = |settings: &Self, key: &String| settings.options.get(key).cloned();
+        let mut keys = all.flat_map(|all| all.keys());
+        Some(match keys.find(|key| get(self, key) != get(other, key)) {
+            Some(key) => {
+                let (own, there) = (shown(get(other, key)), shown(get(self, key)));
+                format!("{begin} `{key}` is {own}, and {there} there")
+            }
+            None => format!("the options differ from those of {whose}"),
+        })
+    }
+}
+
+/// The text of an option, for people.
+fn shown(value: Option<Value>) -> String {
+    const CHARS_MAX: usize = 60;
+    match value {
+        None => "not set".to_owned(),
+        Some(value) => value.to_string().chars().take(CHARS_MAX).collect(),
+    }
 }

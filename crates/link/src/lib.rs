@@ -79,7 +79,7 @@ pub use entry::{Broadcast, NodeEntry, Select, SelectFlags, SendFlags, ServerEntr
 pub use error::{Code, Fault, FrameError, LinkError};
 pub use exchange::Exchange;
 pub use frame::{Frame, HEADER_BYTES, Received, SHARED_BYTES_MIN, Writer};
-pub use hello::{Hello, OnCrash, Parser, Refusal};
+pub use hello::{Hello, OnCrash, Parser, Refusal, Settings};
 pub use limits::{
     ACK_BYTES, ACK_DELAY, FRAME_BYTES, FRAME_BYTES_MAX, IDENTITY_BYTES_MAX, NAMESPACE_BYTES_MAX,
     NAMESPACE_NAME_BYTES_MAX, RECOVERY_DEFAULT, RECOVERY_MAX, VERSION,

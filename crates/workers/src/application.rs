@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{
     Action, Application, Change, Closing, Code, End, Handle, Hello, Json, LinkError, Message, Messages,
-    Namespace, Parser, Refusal, ServerEntry, SessionId, Transmit, WorkerEntry,
+    Namespace, Parser, Refusal, ServerEntry, SessionId, Settings, Transmit, WorkerEntry,
 };
 use stentor_ports::{
     EngineOptions, LinkApp, LinkApps, LinkCarrier, LinkChange, LinkEntry, LinkInbox, LinkMessage,
@@ -167,11 +167,15 @@ impl Applications {
         now: Instant,
     ) -> Result<u32, Refusal> {
         let (name, instance, is_known) = (hello.name.clone(), hello.instance.clone(), hello.link);
-        let result = self.read_options(app, &mut hello).and_then(|options| {
+        // As the worker has them: what the node replaces isn't the worker's.
+        let settings = Settings::of(&hello);
+        let checked = self.check_settings(app, &settings);
+        let result = checked.and_then(|()| self.read_options(app, &mut hello)).and_then(|options| {
             let link = self.applications[app].handle_hello(hello, now)?;
             if is_known != Some(link) {
                 self.recoveries[app].ttl = self.recovery_ttl(app, link);
                 self.engines.set(LinkApp(app as u16), options);
+                self.nodes.iter_mut().for_each(|nodes| nodes.set_settings(app, settings.clone()));
             }
             Ok(link)
         });

@@ -9,6 +9,8 @@
 //!   at each receiving node.
 //! - Each node announces its number of workers when it changes, and regularly. A node that is silent for long, or that has left,
 //!   counts no more.
+//! - An announcement has the settings of the workers. A worker with others is refused while none of this node's workers or clients decides what
+//!   the application's settings are. A difference that is found later, as when workers start at several nodes at once, is logged.
 //! - Other nodes' links have numbers of this node, by which its workers answer.
 //!
 //! While the engine is away, this node is alone: entries for other nodes are dropped, and their workers don't count.
@@ -22,7 +24,7 @@ use crate::occasional::Occasional;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_link::{Entry, FRAME_BYTES, NodeEntry, Writer};
+use stentor_link::{Entry, FRAME_BYTES, Json, NodeEntry, Settings, Writer};
 use stentor_ports::LinkCarrier;
 
 /// Interval at which a node announces its number of workers. An announcement that was lost counts until then.
@@ -37,6 +39,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(20);
 const FOREIGN: u32 = 1 << 31;
 /// Maximum number of other nodes' links with a number. Above it, the oldest are forgotten: answers to them would be late.
 const LINKS_MAX: usize = 1 << 16;
+/// Settings of workers with more bytes aren't announced, and so not compared.
+const SETTINGS_BYTES_MAX: usize = 16 << 10;
+/// The workers whose settings differ, in a refusal and in the log.
+pub(crate) const ELSEWHERE: &str = "the workers beside other nodes";
 /// Bytes that a number of a link takes.
 const LINK_BYTES: usize = 96;
 
@@ -77,7 +83,20 @@ impl ForeignLinks {
 /// The workers of another node.
 struct Neighbor {
     workers: u16,
+    /// `None`: they aren't compared.
+    settings: Option<Settings>,
+    /// Size of the settings.
+    bytes: usize,
     heard_at: Instant,
+}
+
+/// An announcement of another node.
+pub(crate) struct Announced {
+    pub(crate) workers: u16,
+    /// `true` if the node wants an answer.
+    pub(crate) asks: bool,
+    /// The settings of these workers.
+    pub(crate) settings: Option<Json>,
 }
 
 /// Counts of an application.
@@ -85,6 +104,8 @@ struct Neighbor {
 pub(crate) struct NodeStats {
     /// Workers that take sessions at other nodes.
     pub(crate) workers: u16,
+    /// Other nodes whose workers have other settings than this node's.
+    pub(crate) conflicts: usize,
     /// Entries that were sent to other nodes.
     pub(crate) sent: u64,
     /// Entries that other nodes have sent.
@@ -104,9 +125,13 @@ struct AppNodes {
     neighbors: HashMap<u64, Neighbor>,
     /// The last number of this node's workers that was announced, and the time. `None`: none since the engine is connected.
     announced: Option<(u16, Instant)>,
+    /// The settings of this node's workers.
+    settings: Option<Settings>,
     stats: NodeStats,
     /// Messages that were missed, for the log.
     missed: Occasional,
+    /// Announcements with other settings, for the log.
+    conflicting: Occasional,
 }
 
 /// `false` if the entry is a node's own.
@@ -189,7 +214,10 @@ impl Nodes {
 
     /// Bytes that are held.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.outgoing.iter().map(Outgoing::bytes).sum::<usize>() + self.links.links.len() * LINK_BYTES
+        let neighbors = self.apps.iter().flat_map(|app| app.neighbors.values());
+        let settings: usize = neighbors.map(|neighbor| neighbor.bytes).sum();
+        let outgoing: usize = self.outgoing.iter().map(Outgoing::bytes).sum();
+        outgoing + settings + self.links.links.len() * LINK_BYTES
     }
 
     /// The number of another node's link, for this node's workers.
@@ -258,7 +286,22 @@ impl Nodes {
         }
     }
 
-    // Numbers of workers.
+    // Numbers and settings of workers.
+
+    /// The settings of running workers beside other nodes.
+    pub(crate) fn settings(&self, app: usize) -> Option<&Settings> {
+        let running = self.apps[app].neighbors.iter().filter(|(_, neighbor)| neighbor.workers > 0);
+        running.min_by_key(|(node, _)| **node)?.1.settings.as_ref()
+    }
+
+    /// Sets the settings of this node's workers.
+    pub(crate) fn set_settings(&mut self, app: usize, settings: Settings) {
+        let own = &mut self.apps[app];
+        if own.settings.as_ref() != Some(&settings) {
+            own.settings = Some(settings);
+            own.announced = None;
+        }
+    }
 
     /// Announces the number of this node's workers, if it has changed or is due. Forgets nodes that have been silent for too long.
     pub(crate) fn announce(&mut self, app: usize, count: u16, now: Instant) {
@@ -273,7 +316,14 @@ impl Nodes {
         self.apps[app].announced = Some((count, now));
         self.apps[app].neighbors.retain(|_, neighbor| now < neighbor.heard_at + SILENCE_MAX);
         self.add_up(app);
-        self.write(app, None, &NodeEntry::Workers { count, asks: announced.is_none() });
+        let settings = self.settings_of(app, count);
+        self.write(app, None, &NodeEntry::Workers { count, asks: announced.is_none(), settings });
+    }
+
+    /// The settings that are announced with a number of workers.
+    fn settings_of(&self, app: usize, count: u16) -> Option<Json> {
+        let settings = self.apps[app].settings.as_ref().filter(|_| count > 0)?.to_json();
+        (settings.as_str().len() <= SETTINGS_BYTES_MAX).then_some(settings)
     }
 
     /// Announces that this node has no workers.
@@ -286,21 +336,32 @@ impl Nodes {
         &mut self,
         app: usize,
         node: u64,
-        (workers, asks): (u16, bool),
+        announced: Announced,
         own: u16,
         now: Instant,
     ) {
         if !self.is_connected {
             return;
         }
+        let Announced { workers, asks, settings } = announced;
         let count = if self.is_leaving { 0 } else { own };
-        let neighbors = &mut self.apps[app].neighbors;
+        let AppNodes { neighbors, settings: of_own, conflicting, .. } = &mut self.apps[app];
+        let bytes = settings.as_ref().map_or(0, |settings| settings.as_str().len());
+        let settings = settings.as_ref().and_then(Settings::from_json);
+        let both = of_own.as_ref().zip(settings.as_ref()).filter(|_| count > 0 && workers > 0);
+        if let Some(difference) = both.and_then(|(own, other)| other.difference(own, ELSEWHERE))
+            && conflicting.count(1, now).is_some()
+        {
+            let (name, id) = (&self.names[app], format!("{node:016x}"));
+            tracing::warn!(app = %name, id, difference, "workers beside two nodes have different options: restart those of one node");
+        }
         if neighbors.len() < NODES_MAX || neighbors.contains_key(&node) {
-            neighbors.insert(node, Neighbor { workers, heard_at: now });
+            neighbors.insert(node, Neighbor { workers, settings, bytes, heard_at: now });
         }
         self.add_up(app);
         if asks {
-            self.write(app, Some(node), &NodeEntry::Workers { count, asks: false });
+            let settings = self.settings_of(app, count);
+            self.write(app, Some(node), &NodeEntry::Workers { count, asks: false, settings });
         }
     }
 
@@ -338,9 +399,13 @@ impl Nodes {
     }
 
     fn add_up(&mut self, app: usize) {
-        let AppNodes { neighbors, stats, .. } = &mut self.apps[app];
+        let AppNodes { neighbors, announced, settings, stats, .. } = &mut self.apps[app];
         let sum: usize = neighbors.values().map(|neighbor| usize::from(neighbor.workers)).sum();
         stats.workers = u16::try_from(sum).unwrap_or(u16::MAX);
+        let own = settings.as_ref().filter(|_| announced.is_some_and(|(count, _)| count > 0));
+        let is_other = |neighbor: &&Neighbor| neighbor.workers > 0 && neighbor.settings.as_ref() != own;
+        let compared = neighbors.values().filter(|neighbor| own.is_some() && neighbor.settings.is_some());
+        stats.conflicts = compared.filter(is_other).count();
     }
 }
 

@@ -270,6 +270,12 @@ impl State {
                 self.by_app_of_nodes(|nodes| nodes.workers.into()),
             ),
             metric(
+                Gauge,
+                "link_cluster_conflicts",
+                "Other nodes of the cluster whose workers have other options than this node's, by application",
+                self.by_app_of_nodes(|nodes| nodes.conflicts as u64),
+            ),
+            metric(
                 Counter,
                 "link_cluster_entries_sent",
                 "Broadcasts, changes of rooms, requests and answers of workers that were sent to other nodes, by application",

@@ -14,6 +14,8 @@ entries! {
             count: u16,
             /// `true` if the receiving node answers with its own number.
             asks: bool,
+            /// The [`Settings`](crate::Settings) of these workers. `None`: they are too long, and so not compared.
+            settings: Option<Json>,
         }
         /// A broadcast of a worker of the sending node.
         2 "BROADCAST" Broadcast {

@@ -183,7 +183,8 @@ fn node_entries() -> Vec<(NodeEntry, &'static [u8])> {
     use NodeEntry::*;
     let namespace = || name("/");
     vec![
-        (Workers { count: 258, asks: true }, b"\x01\x02\x01\x01"),
+        (Workers { count: 258, asks: true, settings: None }, b"\x01\x02\x01\x01\0\0\0\0"),
+        (Workers { count: 1, asks: false, settings: Some(json("{}")) }, b"\x01\x01\0\0\x02\0\0\0{}"),
         (
             Broadcast {
                 namespace: namespace(),

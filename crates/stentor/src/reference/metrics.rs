@@ -22,7 +22,7 @@ Prometheus.
 ";
 
 /// Metrics on which to alert, each with the condition.
-const ALERTS: [(&str, &str); 29] = [
+const ALERTS: [(&str, &str); 30] = [
     ("process_open_fds", "above 80 % of `process_max_fds`"),
     ("process_resident_memory_bytes", "above 80 % of the container's limit"),
     ("stentor_connections", "above 80 % of `limits.connections_max` or of your capacity"),
@@ -44,6 +44,7 @@ const ALERTS: [(&str, &str); 29] = [
     ("stentor_link_workers", "state `up` below the number of workers that you run"),
     ("stentor_link_sessions_lost_total", "any increase"),
     ("stentor_link_workers_refused_total", "any increase"),
+    ("stentor_link_cluster_conflicts", "above 0"),
     ("stentor_cluster_engine_up", "0"),
     ("stentor_cluster_frames_refused_total", "any increase"),
     ("stentor_cluster_nodes", "below the number of nodes that you run"),

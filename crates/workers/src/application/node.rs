@@ -2,17 +2,29 @@
 
 use super::{Applications, select_entry};
 use crate::inbox::{EngineChanges, NodeCall};
-use crate::nodes::{NodeStats, Nodes, is_of_worker};
+use crate::nodes::{Announced, ELSEWHERE, NodeStats, Nodes, is_of_worker};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_link::{Broadcast, Json, Messages, NodeEntry, RECOVERY_MAX, Received, Select};
+use stentor_link::{
+    Broadcast, Code, Json, Messages, NodeEntry, RECOVERY_MAX, Received, Refusal, Select, Settings,
+};
 
 impl Applications {
     /// Counts of the other nodes. `None` without a cluster.
     pub(crate) fn nodes(&self, app: usize) -> Option<NodeStats> {
         self.nodes.as_ref().map(|nodes| nodes.stats(app))
+    }
+
+    /// Refuses a worker that has other settings than the workers beside other nodes, unless this node's workers or clients decide.
+    pub(super) fn check_settings(&self, app: usize, settings: &Settings) -> Result<(), Refusal> {
+        let known = self.nodes.as_ref().filter(|_| !self.applications[app].is_bound());
+        let known = known.and_then(|nodes| nodes.settings(app));
+        match known.and_then(|known| known.difference(settings, ELSEWHERE)) {
+            Some(difference) => Err(Refusal::new(Code::OptionsConflict, difference)),
+            None => Ok(()),
+        }
     }
 
     /// Other nodes no longer count this node's workers.
@@ -133,10 +145,10 @@ impl Applications {
 
     fn handle_node_entry(&mut self, app: usize, node: u64, entry: NodeEntry, now: Instant) {
         match entry {
-            NodeEntry::Workers { count, asks } => {
+            NodeEntry::Workers { count: workers, asks, settings } => {
                 let own = self.applications[app].servers();
                 if let Some(nodes) = &mut self.nodes {
-                    nodes.handle_workers(app, node, (count, asks), own, now);
+                    nodes.handle_workers(app, node, Announced { workers, asks, settings }, own, now);
                 }
             }
             NodeEntry::Broadcast { namespace, recovery_ms, mut broadcast } => {

@@ -330,3 +330,59 @@ async fn a_node_that_is_behind_drops_messages_and_nobody_waits_for_it() {
     assert_eq!(b.entries_of(Duration::from_secs(1)).await, [""; 0]);
     assert_eq!(there.metric("link_cluster_messages_dropped", &["chat"]), dropped);
 }
+
+#[tokio::test(start_paused = true)]
+async fn workers_beside_all_nodes_have_the_same_options() {
+    let engine = Arc::<Engine>::default();
+    let (here, there) = (engine.node(1), engine.node(2));
+    let refused = async |rig: &Rig, fields: &str, options: &str, expect: &str| {
+        let mut worker = rig.connect("app=chat", None).await;
+        worker.hello_with("other", None, fields, options).await;
+        let begin = "the options differ from those of";
+        let message = format!(r#"{{"code":"options_conflict","message":"{begin} {expect}"}}"#);
+        assert_eq!(worker.error().await, message.replace('\'', r#"\""#));
+    };
+    let begin = async |rig: &Rig, fields: &str, options: &str| {
+        let mut worker = rig.connect("app=chat", None).await;
+        worker.hello_with("a", None, fields, options).await;
+        worker.welcome().await;
+        worker
+    };
+    let recovery = r#","recovery":{"maxDisconnectionDuration":5000}"#;
+    let mut a = begin(&here, recovery, r#"{"path":"/a/"}"#).await;
+    for (fields, options, expect) in [
+        (recovery, r#"{"path":"/b/"}"#, "`path` is '/b/', and '/a/' there"),
+        ("", r#"{"path":"/a/"}"#, "`connectionStateRecovery` is not set, and 5000 ms there"),
+        (r#","parser":"opaque""#, r#"{"path":"/a/"}"#, "one of both has a custom `parser`"),
+    ] {
+        refused(&there, fields, options, &format!("the workers beside other nodes: {expect}")).await;
+        refused(&here, fields, options, &format!("the running workers: {expect}")).await;
+    }
+    let b = begin(&there, recovery, r#"{"path":"/a/"}"#).await;
+    peers(&mut a, 2).await;
+    assert_eq!(here.metric("link_cluster_conflicts", &["chat"]), 0);
+    // While the engine is away, a node can't know the others. The difference is found later, and the running workers stay.
+    drop(b);
+    peers(&mut a, 1).await;
+    engine.sink(2).engine_changed(false);
+    let mut b = begin(&there, "", r#"{"path":"/b/"}"#).await;
+    engine.sink(2).engine_changed(true);
+    peers(&mut b, 2).await;
+    peers(&mut a, 2).await;
+    let conflicts = || [&here, &there].map(|rig| rig.metric("link_cluster_conflicts", &["chat"]));
+    assert_eq!(conflicts(), [1, 1]);
+    refused(
+        &there,
+        recovery,
+        r#"{"path":"/a/"}"#,
+        "the running workers: `connectionStateRecovery` is 5000 ms, and not set there",
+    )
+    .await;
+    drop(a);
+    peers(&mut b, 1).await;
+    assert_eq!(conflicts(), [0, 0]);
+    // The former workers of the other node decide nothing.
+    let mut a = begin(&here, "", r#"{"path":"/b/"}"#).await;
+    peers(&mut a, 2).await;
+    assert_eq!(conflicts(), [0, 0]);
+}
