@@ -3,10 +3,11 @@
 
 use crate::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, Commands, Concerned, Denial, Done, Drain,
-    FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkApp, LinkEntry, LinkInbox,
-    LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink, MemberList, MembersQuery, Metric,
-    MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck,
-    RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName, SocketRequest, Target, Ticket,
+    FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkApp, LinkBroadcast, LinkEntry,
+    LinkInbox, LinkMessage, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink, MemberList,
+    MembersQuery, Metric, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds,
+    Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName,
+    SocketRequest, Target, Ticket,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -208,6 +209,23 @@ impl MetricSource for Node {
     fn histograms(&self) -> Vec<Histogram> {
         (self.histograms)()
     }
+}
+
+/// Names of rooms.
+pub fn names(names: &[&str]) -> Vec<Box<str>> {
+    names.iter().map(|name| (*name).into()).collect()
+}
+
+/// A broadcast of a text to the sockets of rooms.
+pub fn broadcast(rooms: &[&str], except: &[&str], text: &str) -> Arc<LinkBroadcast> {
+    Arc::new(LinkBroadcast {
+        rooms: names(rooms),
+        except: names(except),
+        is_local: false,
+        is_volatile: false,
+        is_compressed: true,
+        messages: std::iter::once(LinkMessage::Text(text.to_owned().into())).collect(),
+    })
 }
 
 /// A call of a core to the application link.

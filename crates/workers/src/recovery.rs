@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!  PERSIST ──► kept ── RESTORE ──► claimed ── ADD ──► the socket's session receives the missed messages
-//!               │ ▲                   │
-//!               │ └───────────────────┘ the session ends or moves before ADD
-//!               └── too old, evicted ──► forgotten
+//!               │ ▲                   │ │
+//!               │ └───────────────────┘ │ the session ends or moves before ADD
+//!               └── too old, evicted ───┴► forgotten
 //! ```
+//!
+//! A claimed socket is too old after [`CLAIM_MAX`]. Its session is closed if ADD comes later, because the client was promised the missed
+//! messages.
 //!
 //! The cores receive broadcasts and sockets from one queue, so a socket that is added after the messages that it missed receives each
 //! later message once. Missed messages are those of the log after the offset that the client shows, for the rooms of PERSIST, up to ADD.
@@ -31,6 +34,8 @@ use unreported::Unreported;
 const ENTRY_BYTES: usize = 192;
 /// Maximum size of a socket, because RESTORED has it.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
+/// Maximum time between RESTORE and ADD. Socket.IO disconnects a client that has joined no namespace after 45 s (`connectTimeout`).
+const CLAIM_MAX: Duration = Duration::from_secs(60);
 /// Shortest time between two looks for what is too old.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -90,11 +95,33 @@ struct Kept {
     number: u64,
 }
 
+/// The session that gets a claimed socket, and the socket's namespace.
+type Claimant = (LinkSession, Arc<str>);
+
 struct Claim {
     pid: Box<str>,
-    kept: Kept,
+    /// `None`: the socket was too old, or evicted.
+    kept: Option<Kept>,
     /// Number of the first broadcast that the client may have missed.
     from: u64,
+    until: Instant,
+    /// Order of those with the same `until`.
+    number: u64,
+}
+
+impl Claim {
+    fn bytes(&self) -> usize {
+        match &self.kept {
+            Some(kept) => kept_bytes(&self.pid, &kept.socket),
+            None => ENTRY_BYTES + self.pid.len(),
+        }
+    }
+}
+
+/// The place of a socket in [`Recovery`].
+enum Place {
+    Kept(Key),
+    Claimed(Claimant),
 }
 
 struct Logged {
@@ -112,7 +139,7 @@ pub(crate) struct Recovered {
     pub(crate) missed: LinkMessages,
 }
 
-/// Missed messages were evicted between RESTORE and ADD.
+/// The socket, or messages that the client has missed, were evicted between RESTORE and ADD.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Evicted;
 
@@ -128,9 +155,10 @@ pub(crate) struct Recovery {
     offsets: HashMap<Arc<str>, u64>,
     sockets: HashMap<Key, Kept>,
     pub(crate) unreported: Unreported,
-    expiries: BTreeMap<(Instant, u64), Key>,
-    /// Sockets that are being recovered, by the session that gets them.
-    claims: BTreeMap<(LinkSession, Arc<str>), Claim>,
+    /// Kept and claimed sockets, by the end of their time.
+    expiries: BTreeMap<(Instant, u64), Place>,
+    /// Sockets that are being recovered.
+    claims: BTreeMap<Claimant, Claim>,
     /// Number of the next socket.
     next: u64,
     sweep_at: Option<Instant>,
@@ -229,9 +257,13 @@ impl Recovery {
     fn keep(&mut self, key: Key, kept: Kept) {
         self.remove(&key);
         self.bytes += kept_bytes(&key.1, &kept.socket);
-        self.sweep_at.get_or_insert(kept.until);
-        self.expiries.insert((kept.until, kept.number), key.clone());
+        self.expire((kept.until, kept.number), Place::Kept(key.clone()));
         self.sockets.insert(key, kept);
+    }
+
+    fn expire(&mut self, at: (Instant, u64), place: Place) {
+        self.sweep_at = Some(self.sweep_at.map_or(at.0, |sweep_at| sweep_at.min(at.0)));
+        self.expiries.insert(at, place);
     }
 
     fn remove(&mut self, key: &Key) -> Option<Kept> {
@@ -272,8 +304,18 @@ impl Recovery {
     }
 
     fn drop_socket(&mut self) -> bool {
-        let key = self.expiries.values().next().cloned();
-        key.is_some_and(|key| self.remove(&key).is_some())
+        match self.expiries.pop_first() {
+            None => return false,
+            Some((_, Place::Kept(key))) => _ = self.remove(&key),
+            Some((_, Place::Claimed(claimant))) => {
+                if let Some(claim) = self.claims.get_mut(&claimant) {
+                    self.bytes -= claim.bytes();
+                    claim.kept = None;
+                    self.bytes += claim.bytes();
+                }
+            }
+        }
+        true
     }
 
     /// A client of a session shows a private id, and the offset of the last message that it has received. Returns the socket if it can
@@ -306,9 +348,20 @@ impl Recovery {
         self.release(session, &key.0);
         let kept = self.remove(&key)?;
         let (namespace, pid) = key;
-        self.bytes += kept_bytes(&pid, &kept.socket);
-        let claim = self.claims.entry((session, namespace)).or_insert(Claim { pid, kept, from });
-        Some(&claim.kept.socket)
+        let (until, number) = (now + CLAIM_MAX, self.next);
+        self.next += 1;
+        let claim = Claim { pid, kept: Some(kept), from, until, number };
+        self.bytes += claim.bytes();
+        let claimant = (session, namespace);
+        self.expire((until, number), Place::Claimed(claimant.clone()));
+        self.claims.entry(claimant).or_insert(claim).kept.as_ref().map(|kept| &kept.socket)
+    }
+
+    fn remove_claim(&mut self, claimant: &Claimant) -> Option<Claim> {
+        let claim = self.claims.remove(claimant)?;
+        self.expiries.remove(&(claim.until, claim.number));
+        self.bytes -= claim.bytes();
+        Some(claim)
     }
 
     /// The broadcasts of a namespace from this number on, for a socket with these rooms.
@@ -332,16 +385,13 @@ impl Recovery {
         namespace: &Arc<str>,
         pid: &str,
     ) -> Option<Result<Recovered, Evicted>> {
-        let claims = self.claims.get(&(session, namespace.clone()));
-        if claims.is_none_or(|claim| *claim.pid != *pid) {
+        let claimant = (session, namespace.clone());
+        if self.claims.get(&claimant).is_none_or(|claim| *claim.pid != *pid) {
             self.release(session, namespace);
             return None;
         }
-        let Claim { pid, kept, from } = self.claims.remove(&(session, namespace.clone()))?;
-        self.bytes -= kept_bytes(&pid, &kept.socket);
-        if from < self.first {
-            return Some(Err(Evicted));
-        }
+        let Claim { kept, from, .. } = self.remove_claim(&claimant)?;
+        let Some(kept) = kept.filter(|_| from >= self.first) else { return Some(Err(Evicted)) };
         self.stats.recovered += 1;
         let missed = self.missed(namespace, &kept.socket.rooms, from);
         let missed = missed.flat_map(|broadcast| broadcast.messages.iter().cloned()).collect();
@@ -350,8 +400,7 @@ impl Recovery {
 
     /// Releases the socket that a session has claimed in a namespace: another session can claim it.
     fn release(&mut self, session: LinkSession, namespace: &Arc<str>) {
-        if let Some(Claim { pid, kept, .. }) = self.claims.remove(&(session, namespace.clone())) {
-            self.bytes -= kept_bytes(&pid, &kept.socket);
+        if let Some(Claim { pid, kept: Some(kept), .. }) = self.remove_claim(&(session, namespace.clone())) {
             let key = (namespace.clone(), pid);
             if !self.sockets.contains_key(&key) {
                 self.keep(key, kept);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_edge::{LinkRoutes, Options, Origins, ProxyUsers};
-use stentor_ports::fake::{Link, LinkCall};
+use stentor_ports::fake::{self, Link, LinkCall, names};
 use stentor_ports::{
     Busy, Charge, Class, EngineOptions, Ledger, LinkAcceptance, LinkApp, LinkApps, LinkBroadcast, LinkChange,
     LinkCloseReason, LinkDescription, LinkEntry, LinkHandshake, LinkMessage, LinkMessages, LinkParser,
@@ -38,10 +38,6 @@ fn unit(messages: &[&str]) -> LinkMessages {
     messages.iter().map(|text| LinkMessage::Text(Bytes::copy_from_slice(text.as_bytes()))).collect()
 }
 
-fn names(names: &[&str]) -> Vec<Box<str>> {
-    names.iter().map(|name| (*name).into()).collect()
-}
-
 fn send(session: LinkSession, messages: &[&str]) -> LinkEntry {
     LinkEntry::Send {
         session,
@@ -53,15 +49,7 @@ fn send(session: LinkSession, messages: &[&str]) -> LinkEntry {
 }
 
 fn broadcast(rooms: &[&str], except: &[&str], text: &str) -> LinkEntry {
-    let broadcast = LinkBroadcast {
-        rooms: names(rooms),
-        except: names(except),
-        is_local: false,
-        is_volatile: false,
-        is_compressed: true,
-        messages: unit(&[text]),
-    };
-    LinkEntry::Broadcast(APP, "/".into(), Arc::new(broadcast))
+    LinkEntry::Broadcast(APP, "/".into(), fake::broadcast(rooms, except, text))
 }
 
 fn select(change: LinkChange, rooms: &[&str], targets: &[&str]) -> LinkEntry {

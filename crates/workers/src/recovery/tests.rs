@@ -1,10 +1,7 @@
 use super::*;
+use stentor_ports::fake::{broadcast, names};
 
 const TTL: Duration = Duration::from_secs(60);
-
-fn names(names: &[&str]) -> Names {
-    names.iter().map(|name| (*name).into()).collect()
-}
 
 /// A recovery with a clock, in which each broadcast has its offset as its message.
 struct Table {
@@ -18,16 +15,8 @@ impl Table {
     }
 
     fn log(&mut self, namespace: &str, offset: &str, rooms: &[&str], except: &[&str]) {
-        let message = LinkMessage::Text(offset.to_owned().into());
-        let broadcast = LinkBroadcast {
-            rooms: names(rooms),
-            except: names(except),
-            is_local: false,
-            is_volatile: false,
-            is_compressed: true,
-            messages: [message].into_iter().collect(),
-        };
-        self.recovery.log(namespace.into(), offset.into(), broadcast.into(), (self.now, TTL));
+        let broadcast = broadcast(rooms, except, offset);
+        self.recovery.log(namespace.into(), offset.into(), broadcast, (self.now, TTL));
     }
 
     fn persist(&mut self, pid: &str, rooms: &[&str]) {
@@ -110,9 +99,10 @@ fn a_claimed_socket_waits_for_another_session_if_its_session_ends() {
     assert!(table.claim(2, "pid", "seen").is_some());
     // The worker has given the session another socket.
     assert_eq!(table.complete(2, "another"), None);
+    table.pass(TTL / 2);
     assert!(table.claim(3, "pid", "seen").is_some());
-    table.pass(TTL);
-    assert_eq!(table.recovery.poll_timeout(), None);
+    table.pass(TTL / 2);
+    assert_eq!(table.recovery.poll_timeout(), Some(table.now + TTL / 2));
     table.recovery.release_all(LinkSession::from_bits(3));
     assert_eq!(table.recovery.poll_timeout(), Some(table.now));
     assert_eq!(table.claim(4, "pid", "seen"), None, "the time counts from the loss of the client");
@@ -158,6 +148,34 @@ fn the_oldest_are_evicted_above_the_bound() {
     // A message that the client has missed was evicted.
     assert_eq!(table.complete(1, "pid"), Some(Err(Evicted)));
     assert_eq!(table.recovery.stats().recovered, 0);
+}
+
+/// A worker that asks for sockets and never adds them, as when its middlewares don't answer, holds no memory for long.
+#[test]
+fn claimed_sockets_are_evicted_and_expire() {
+    let options = RecoveryOptions { bytes_max: 40_000, ..RecoveryOptions::default() };
+    let room = ".".repeat(1_000);
+    let mut table = Table::new(options);
+    table.log("/", "seen", &[], &[]);
+    for n in 0..100 {
+        let pid = n.to_string();
+        table.now += Duration::from_millis(1);
+        table.persist(&pid, &[&room]);
+        table.log("/", "seen", &[], &[]);
+        assert!(table.claim(n, &pid, "seen").is_some());
+        assert!(table.recovery.bytes() <= 41_000, "{}", table.recovery.bytes());
+    }
+    // The client was promised its messages, so its session is closed.
+    assert_eq!(table.complete(0, "0"), Some(Err(Evicted)));
+    assert_eq!(table.complete(99, "99"), Some(Ok(Vec::new())));
+    table.pass(CLAIM_MAX);
+    assert_eq!(table.complete(98, "98"), Some(Err(Evicted)));
+    assert!(table.recovery.expiries.is_empty());
+    for session in 1..98 {
+        table.recovery.release_all(LinkSession::from_bits(session));
+    }
+    let (bytes, stats) = (table.recovery.bytes(), table.recovery.stats());
+    assert_eq!((bytes, stats.sockets, stats.recovered), (0, 0, 1));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use stentor_link::{
     Broadcast, Change, Handle, Messages, Namespace, Select, SelectFlags, ServerEntry, WorkerEntry,
 };
+use stentor_ports::fake;
 use stentor_ports::{
     Busy, Done, LinkApp, LinkCarrier, LinkChange, LinkEntry, LinkList, LinkMessage, LinkNodeSink, LinkSelect,
     LinkSelected, LinkSession,
@@ -169,15 +170,7 @@ async fn broadcasts_and_changes_reach_other_nodes_in_order() {
 }
 
 fn broadcast_of(content: &str) -> LinkEntry {
-    let broadcast = stentor_ports::LinkBroadcast {
-        rooms: Vec::new(),
-        except: Vec::new(),
-        is_local: false,
-        is_volatile: false,
-        is_compressed: true,
-        messages: std::iter::once(LinkMessage::Text(Bytes::copy_from_slice(content.as_bytes()))).collect(),
-    };
-    LinkEntry::Broadcast(LinkApp(0), "/".into(), Arc::new(broadcast))
+    LinkEntry::Broadcast(LinkApp(0), "/".into(), fake::broadcast(&[], &[], content))
 }
 
 #[tokio::test(start_paused = true)]

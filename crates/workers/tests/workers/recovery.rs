@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_link::{Broadcast, Handle, Name, Names, Namespace, ServerEntry, WorkerEntry};
+use stentor_ports::fake::names;
 use stentor_ports::{
     LinkDescription, LinkEntry, LinkMessage, LinkMessages, LinkReport, LinkSession, LinkSocket,
 };
@@ -14,10 +15,6 @@ use stentor_workers::{AppOptions, RecoveryOptions};
 const ROOT: Namespace = Namespace(0);
 const RECOVERY: &str = r#","recovery":{"maxDisconnectionDuration":60000,"skipMiddlewares":true}"#;
 const TTL: Duration = Duration::from_secs(60);
-
-fn names(names: &[&str]) -> Names {
-    names.iter().map(|name| (*name).into()).collect()
-}
 
 fn declare() -> WorkerEntry {
     WorkerEntry::Nsp { namespace: ROOT, name: "/".into() }
