@@ -4,6 +4,7 @@ import http from 'node:http';
 import test, { after, describe } from 'node:test';
 import axe from 'axe-core';
 import { io } from 'socket.io-client';
+import { issuer, token } from '../admin.mjs';
 import { browserNames, missing, openPage, sharedBrowsers } from '../browsers.mjs';
 import { errorsOf } from '../demo.mjs';
 import { event, PATIENCE_MS, run, serve, upstream } from '../harness.mjs';
@@ -51,6 +52,7 @@ for (const browser of browserNames) {
       const { server, post } = await withClient(t);
       const { page, until, logIn } = await open(t, browser, server);
       assert.equal(await page.locator('#main').isVisible(), false);
+      await until(() => document.activeElement.id === 'token');
       await logIn('not the token');
       await until(() => document.querySelector('#state').textContent === 'The server refused the token.');
       assert.equal(await page.evaluate(() => sessionStorage.length), 0);
@@ -120,6 +122,7 @@ for (const browser of browserNames) {
       assert.equal((await ended)[0], 'io server disconnect');
       await until(() => document.querySelector('#outcome').textContent === 'Done for 1 session.');
       await until(() => document.querySelector('#facts').textContent.includes('It is gone.'));
+      await until(() => document.querySelector('#list tbody').textContent === 'None');
     });
 
     test('while a session is read, and if this fails, the actions of the last room are gone', async (t) => {
@@ -195,6 +198,24 @@ for (const browser of browserNames) {
 }
 
 describe('the status page for everybody', { skip: missing('Chromium') }, () => {
+  test('a search of users finds them by their own ids only', async (t) => {
+    const server = await serve(t, { config: `${config}[auth]\n${issuer}` });
+    for (const sub of ['127', '42']) {
+      const socket = io(server.http, { transports: ['websocket'], forceNew: true, auth: { token: token({ sub }) } });
+      t.after(() => socket.close());
+      await event(socket, 'connect', undefined, 'connect_error');
+    }
+    const { page, until, logIn } = await open(t, 'Chromium', server);
+    await logIn(TOKEN);
+    const lists = (users) => until((users) => JSON.stringify([...document.querySelectorAll('#list button')].map((button) => button.textContent).sort()) === users, JSON.stringify(users));
+    await page.locator('label[for="views-users"]').click();
+    await lists(['127', '42']);
+    // Both have the address 127.0.0.1.
+    await page.locator('#query').fill('127');
+    await page.keyboard.press('Enter');
+    await lists(['127']);
+  });
+
   for (const [scheme, width] of [['light', 1280], ['dark', 1280], ['light', 390], ['dark', 390]]) {
     test(`axe finds nothing, and nothing is wider than the page, ${scheme}, ${width} wide`, async (t) => {
       const { server, socket } = await withClient(t);

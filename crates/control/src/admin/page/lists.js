@@ -155,9 +155,12 @@ async function carryOut(current, { label, question, fields, act }) {
     const outcome = await act(values);
     if (opened === current) await refreshOpened();
     say(outcome);
+    // A list that is searched isn't refreshed by itself, and would still show what is gone.
+    update();
   } catch (error) {
     say(error.message);
   }
+  if (opened === current) at('outcome').scrollIntoView({ block: 'nearest' });
 }
 
 at('close').addEventListener('click', () => {
@@ -262,7 +265,7 @@ const openKey = (key) => open(`Feed ${key}`, async () => {
   return feed && {
     facts: [
       ['state', feed.state], ...(feed.reason ? [['reason', feed.reason]] : []), ['upstream', feed.upstream], ['failed fetches in a row', feed.failures],
-      ['last fetch', seconds(feed)], ['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribed ? 'yes' : 'none'],
+      ['last fetch took', seconds(feed)], ['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribed ? 'yes' : 'none'],
     ],
     actions: [{
       label: 'Fetch it now',
@@ -325,11 +328,13 @@ const VIEWS = {
   keys: ['Feed keys', 'Part of the key', async (search) => {
     const { feeds, count, truncated } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
     const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.failures), number(feed.fetch_seconds, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.upstream, feed.reason ?? '']);
-    return { head: ['key', 'state', 'failures', 'last fetch', 'document', 'upstream', 'reason'], rows, note: `Keys that this node fetches: failing ones first, then stale ones, then the slowest.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}` };
+    return { head: ['key', 'state', 'failures', 'last fetch took', 'document', 'upstream', 'reason'], rows, note: `Keys that this node fetches: failing ones first, then stale ones, then the slowest.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}` };
   }],
-  users: ['Users', 'Id', async (search) => {
+  users: ['Users', 'Part of the user’s id', async (search) => {
     const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
-    const rows = groups(found.sessions, ({ user }) => user && JSON.stringify([user.issuer, user.id]), ({ user }) => ({ text: user.id, open: () => openUser(user) }));
+    // The search also finds sessions by their own ids and by addresses.
+    const sessions = found.sessions.filter(({ user }) => user?.id.includes(search));
+    const rows = groups(sessions, ({ user }) => JSON.stringify([user.issuer, user.id]), ({ user }) => ({ text: user.id, open: () => openUser(user) }));
     return { head: ['user', 'sessions', 'send buffers'], rows, note: `The fullest send buffers first.${limited(found)}` };
   }],
   addresses: ['Addresses', 'Address', async (search) => {
@@ -355,7 +360,7 @@ const VIEWS = {
 let view = 'sessions';
 let status = { upstreams: [], feeds: {}, data_plane: {} };
 
-/** Refreshes the chosen list, and what is opened. A search of sessions is made only when it is asked for. */
+/** Refreshes the chosen list, and what is opened. A search of sessions is made only when it is asked for, and after an action. */
 export async function refreshLists() {
   if (!['sessions', 'users', 'addresses'].includes(view) || at('query').value.trim() === '') await showLists();
   if (!opened?.isSearched) await refreshOpened();
@@ -367,7 +372,7 @@ async function showLists() {
   const { head, rows, note } = await read(at('query').value.trim());
   if (VIEWS[view][0] !== title) return;
   fill(at('list'), head, rows.slice(0, ROWS_MAX));
-  const more = rows.length > ROWS_MAX ? ` ${show(rows.length - ROWS_MAX)} more rows.` : '';
+  const more = rows.length > ROWS_MAX ? ` Only the first ${show(ROWS_MAX)} of ${show(rows.length)} rows are shown.` : '';
   if (at('note').textContent !== note + more) at('note').textContent = note + more;
 }
 

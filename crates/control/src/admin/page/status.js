@@ -51,6 +51,7 @@ async function attempt(request) {
       token.clear();
       at('login').hidden = false;
       at('main').hidden = true;
+      at('token').focus();
       say(had ? 'The server refused the token.' : 'The server requires its admin token.', had);
     } else {
       say(`No status: ${error.message}`, true);
