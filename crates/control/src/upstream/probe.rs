@@ -183,7 +183,10 @@ fn next(options: &FeedsOptions, upstream: usize, outcome: &Outcome) -> String {
             };
         }
         Outcome::Failed { .. } => {
-            return format!("after at most {:?} (backoff_initial)", options.backoff_initial);
+            let FeedsOptions { backoff_initial, backoff_max, .. } = options;
+            return format!(
+                "after at most {backoff_initial:?} (backoff_initial), doubled by each further failure up to {backoff_max:?} (backoff_max)"
+            );
         }
     };
     match freshness {

@@ -95,7 +95,7 @@ fn a_key_is_fetched_once_and_explained() {
         1,
         "status: 403 Forbidden\nresponse headers:\n  content-length: 12\n\
          failure: unauthorized: the upstream answered 403 to http://ADDR/api/s/1?…: not ***\n\
-         next fetch: after at most 1s (backoff_initial)",
+         next fetch: after at most 1s (backoff_initial), doubled by each further failure up to 60s (backoff_max)",
     );
     check(
         "",
@@ -103,7 +103,7 @@ fn a_key_is_fetched_once_and_explained() {
         1,
         "status: 301 Moved Permanently\nresponse headers:\n  location: /api/s/1/?***\n  content-length: 0\n\
          failure: redirect: the upstream answered 301, a redirect to the same URL with a trailing slash: change `url`\n\
-         next fetch: after at most 1s (backoff_initial)",
+         next fetch: after at most 1s (backoff_initial), doubled by each further failure up to 60s (backoff_max)",
     );
     check(
         "redirects = \"same_path\"\n",

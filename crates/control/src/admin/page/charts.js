@@ -21,6 +21,12 @@ const TITLES = {
   waiting: ['Waiting bytes', 'by receiver'],
   cluster: ['Cluster and workers', 'number'],
 };
+/** Legends of memory whose class alone doesn't say what it holds. Without them, the lists' send buffers seem to be a class: they are frames and publications. */
+const LEGENDS = {
+  publications: 'messages and documents',
+  frames: 'messages, encoded for sending',
+  'send buffers': 'queues, without messages',
+};
 /** Colours with 3:1 against the card, light and dark. */
 const COLORS = [
   ['#0b7a53', '#4fd39a'], ['#1f5fbf', '#7db2ff'], ['#b4520a', '#f0a050'], ['#8a3fb0', '#cf9bf0'],
@@ -147,13 +153,14 @@ class Chart {
       hooks: { setCursor: [() => this.showValues()] },
     }, [times, ...lines.map(([, values]) => values)], this.plot);
     this.values = lines.map(([name]) => [name, element('b')]);
+    const legends = this.name === 'memory' ? LEGENDS : {};
     this.legend.replaceChildren(...this.values.map(([name, value], i) => {
       const key = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
       const line = document.createElementNS('http://www.w3.org/2000/svg', 'line');
       for (const [attribute, text] of Object.entries({ x1: 0, x2: 14, y1: 4, y2: 4, stroke: color(i) })) line.setAttribute(attribute, text);
       key.setAttribute('aria-hidden', 'true');
       key.append(line);
-      const button = element('button', { type: 'button' }, key, `${name} `, value);
+      const button = element('button', { type: 'button' }, key, `${legends[name] ?? name} `, value);
       button.setAttribute('aria-pressed', String(!this.hidden.has(name)));
       button.addEventListener('click', () => this.toggle(name, button));
       return button;
