@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { Namespaces } from '../../clients/socketio-server/src/namespaces.js';
-import { connected, worker } from './link-server.mjs';
+import { connected, handshake, worker } from './link-server.mjs';
 
 test('a client can not make a namespace of a long name, or of one name too many', async (t) => {
   const { io, connection } = await worker(t, { setup: (io) => io.of(/^\/d-/) });
@@ -77,4 +77,59 @@ test('the name and the index of a namespace that is gone are free', async (t) =>
   const joined = once(io.of('/d-c').adapter, 'join-room');
   connection.write(['MEMBERS', 1, 0, [1], ['r']]);
   assert.equal((await joined)[0], 'r');
+});
+
+/** Declares namespaces until the link has no room for a name of 256 bytes. */
+function fill(io) {
+  const name = (number) => `/${number}`.padEnd(256, '.');
+  assert.throws(() => {
+    for (let number = 0; ; number += 1) io.of(name(number));
+  }, RangeError);
+}
+
+const longest = (name) => name.padEnd(256, '-');
+
+test('a worker without room for a name closes the sessions whose sockets need it', async (t) => {
+  let allow;
+  const { io, link, connection } = await worker(t, {
+    options: { cleanupEmptyChildNamespaces: true },
+    setup: (io) => {
+      io.of(/^\/d-/).use((socket, next) => (socket.conn.id === 's2' ? (allow.socket = next) : next()));
+      io.of((name, auth, next) => (name.startsWith('/slow-') ? (allow.name = next) : next(null, false)));
+    },
+  });
+  allow = {};
+  const errors = [];
+  link.on('error', (error) => errors.push(error.code));
+  const [child, slow, other] = ['/d-', '/slow-', '/d-other-'].map(longest);
+  for (const handle of [1, 2, 3]) await connected(io, connection, handle);
+  const connects = (handle, name) => connection.write(['MESSAGE', handle, [`0${name},`]]);
+  connects(1, child);
+  while ((await connection.read('NSP')).name !== child);
+  const nsp = io.of(child);
+  connects(2, child);
+  connects(3, slow);
+  connection.write(['MESSAGE', 1, [`1${child},`]]);
+  await connection.read('GONE');
+  fill(io);
+
+  // The application still has the namespace: its broadcasts and changes of rooms have no effect.
+  nsp.emit('late');
+  nsp.socketsJoin('r');
+  const closed = () => connection.read('CLOSE').then(({ handle, discard }) => [handle, discard]);
+  // A middleware accepts a socket in the namespace that is gone.
+  allow.socket();
+  assert.deepEqual(await closed(), [2, true]);
+  // The application allows a name for which there was room before.
+  allow.name(null, true);
+  let answers = [];
+  while (!answers.some((answer) => answer.startsWith('4'))) answers = (await connection.read('SEND')).messages;
+  assert.deepEqual(answers, [`4${slow},{"message":"Invalid namespace"}`]);
+  const kept = (name, fields) => ({ nsp: name, id: name, pid: '', rooms: [], data: {}, auth: {}, time: 'then', issued: 7, ...fields });
+  connection.write(['RESUME', 4, { ...handshake('s4'), sockets: [kept('/'), kept(other)] }]);
+  assert.deepEqual(await closed(), [4, true]);
+  connection.write(['RESUME', 5, { ...handshake('s5'), sockets: [kept('/'), kept(other, { disconnected: true })] }]);
+  assert.deepEqual(await closed(), [5, true]);
+  assert.deepEqual(errors, ['limit']);
+  assert.deepEqual([...io.sockets.sockets.values()].map((socket) => socket.conn.id), ['s1', 's3']);
 });

@@ -20,7 +20,7 @@ from socketio.async_manager import AsyncManager
 
 from .channel import Channel, LinkError
 from .entries import END, WORKER
-from .manager import Manager, Messages
+from .manager import Manager, Messages, TooManyError
 from .session import MOVED, Session
 
 _ON_CRASH = ("disconnect", "redeliver", "drop")
@@ -202,8 +202,11 @@ class Link:
 
     def _resume(self, handle: int, description: dict[str, Any]) -> None:
         session = self._sessions[handle] = Session(self, handle, description)
-        for kept in description["sockets"]:
-            self.manager.index(kept["nsp"])
+        try:
+            for kept in description["sockets"]:
+                self.manager.index(kept["nsp"])
+        except TooManyError as error:
+            return self.manager.refuse(session, error)
         # A former link may have had the session, and its handlers may still be running.
         session.put(partial(session.resume, description["sockets"], self.sio.eio.sockets.get(session.sid)))
 

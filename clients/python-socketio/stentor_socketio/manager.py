@@ -34,6 +34,10 @@ _NAME_BYTES_MAX, _NAMES_BYTES_MAX = 256, 4 << 20
 Messages = list[str | bytes]
 
 
+class TooManyError(ValueError):
+    """The link has no room for the name of another namespace."""
+
+
 class Manager(AsyncManager):  # type: ignore[misc]
     def __init__(self, link: Link) -> None:
         super().__init__()
@@ -53,7 +57,7 @@ class Manager(AsyncManager):  # type: ignore[misc]
     # Namespaces.
 
     def index(self, namespace: str) -> int:
-        """The index of a namespace on this link, which is declared when it is used first. Raises `ValueError` if there are too many, or its name is too long."""
+        """The index of a namespace on this link, which is declared when it is used first. Raises `TooManyError`, or `ValueError` for a long name."""
         index = self._indexes.get(namespace)
         if index is None:
             if not self._indexes and namespace != "/":
@@ -64,14 +68,25 @@ class Manager(AsyncManager):  # type: ignore[misc]
                 raise ValueError(f"the name of a namespace is longer than {_NAME_BYTES_MAX} bytes: {namespace[:40]!r}")
             names_bytes = self._names_bytes + name_bytes
             if index == END or names_bytes > _NAMES_BYTES_MAX:
-                raise ValueError(f"there are too many namespaces to add {namespace[:40]!r}: the maximum is {END}, with names of {_NAMES_BYTES_MAX} bytes")
+                raise TooManyError(f"there are too many namespaces to add {namespace[:40]!r}: the maximum is {END}, with names of {_NAMES_BYTES_MAX} bytes")
             self._link.channel.write(WORKER["NSP"], index, namespace)
             del self._vacant[-1:]
             self._indexes[namespace], self._names[index], self._names_bytes = index, namespace, names_bytes
         return index
 
+    def _late(self, namespace: str) -> int | None:
+        """The index for an entry of the application. Without a socket here, the namespace has it for this turn. `None` if there is no room for its name."""
+        try:
+            index = self.index(namespace)
+        except TooManyError as error:
+            self._link.warn_once("namespace", f"an event, or a change of sockets, was dropped: {error}")
+            return None
+        if namespace not in self.rooms:
+            asyncio.get_running_loop().call_soon(self._forget, namespace)
+        return index
+
     def _forget(self, namespace: str) -> None:
-        """The last socket of a namespace without handlers of its own has left: its name doesn't count any more."""
+        """A namespace without handlers of its own has no socket here: its name doesn't count any more."""
         if namespace in self.rooms or namespace not in self._indexes or namespace in self._static():
             return
         self._names_bytes -= len(namespace.encode(errors="replace"))
@@ -113,9 +128,19 @@ class Manager(AsyncManager):  # type: ignore[misc]
         return found
 
     def write(self, session: Session, entry: str, namespace: str, *fields: Any) -> None:
-        """Writes an entry about a socket, unless its session is gone."""
-        if session.is_alive:
-            self._link.channel.write(WORKER[entry], session.handle, self.index(namespace), *fields)
+        """Writes an entry about a socket, unless its session is gone. Without room for the namespace, Stentor can't be told: the session is closed."""
+        if not session.is_alive:
+            return
+        try:
+            index = self.index(namespace)
+        except TooManyError as error:
+            return self.refuse(session, error)
+        self._link.channel.write(WORKER[entry], session.handle, index, *fields)
+
+    def refuse(self, session: Session, error: TooManyError) -> None:
+        """Closes a session whose sockets need a namespace for which there is no room."""
+        self._link.warn_once("namespace", f"a client's session is closed: {error}")
+        session.refuse()
 
     async def pre_connect(self, eio_sid: str, namespace: str) -> str | None:
         session: Session = self.server.eio.sockets[eio_sid]
@@ -192,7 +217,9 @@ class Manager(AsyncManager):  # type: ignore[misc]
 
     def _select(self, change: int, namespace: str, rooms: list[str], targets: list[str]) -> None:
         """Changes the sockets of all workers that are in these rooms. A socket's id is a room of its own."""
-        self._link.channel.write(WORKER["SELECT"], self.index(namespace), change, 0, rooms, [], targets)
+        index = self._late(namespace)
+        if index is not None:
+            self._link.channel.write(WORKER["SELECT"], index, change, 0, rooms, [], targets)
 
     async def members(self, session: Session, namespace: str, change: int, rooms: list[str]) -> None:
         """Another worker has changed the rooms of a session's socket."""
@@ -237,8 +264,8 @@ class Manager(AsyncManager):  # type: ignore[misc]
                 self._relay(0, {**body, "opts": {"rooms": rooms, "except": skipped, "flags": {}}}, args)
         elif session and not skipped:
             session.send_messages(self._pack(args, namespace))
-        else:
-            self._link.channel.write(WORKER["BROADCAST"], self.index(namespace), 0, rooms, skipped, None, self._pack(args, namespace))
+        elif (index := self._late(namespace)) is not None:
+            self._link.channel.write(WORKER["BROADCAST"], index, 0, rooms, skipped, None, self._pack(args, namespace))
 
     def _emit_here(self, args: list[Any], namespace: str, rooms: Sequence[str], skipped: Sequence[str], callback: Callable[..., Any]) -> int:
         """Emits to sockets of this worker, each with an id of its own. Returns their number."""

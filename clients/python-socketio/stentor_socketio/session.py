@@ -101,6 +101,10 @@ class Session:
         if not self.is_alive:
             return
         self._link.logger.error("a client's session is closed: its messages waited %d s for a handler of an earlier one", WAIT_S)
+        self.refuse()
+
+    def refuse(self) -> None:
+        """Closes a session that can't go on here. Its client connects again."""
         self._link.channel.write(WORKER["CLOSE"], self.handle, True)
         self.lose("server disconnect")
 

@@ -46,6 +46,7 @@ export function adapterFor(worker, Adapter) {
       return Promise.resolve(worker.peers);
     }
 
+    /** `null`: the namespace is gone, and the link has no room to declare it again. */
     get index() {
       return this.#index ?? worker.namespaces.late(this.nsp.name);
     }
@@ -61,6 +62,12 @@ export function adapterFor(worker, Adapter) {
       this.#index = null;
     }
 
+    /** Writes an entry about this namespace. Without an index, the application's call has no effect beyond this worker. */
+    #write(entry, ...fields) {
+      const { index } = this;
+      if (index !== null) channel.write(entry, index, ...fields);
+    }
+
     // Membership.
 
     addAll(id, rooms) {
@@ -69,7 +76,7 @@ export function adapterFor(worker, Adapter) {
         const had = this.sids.get(id) ?? nothing;
         const added = [...rooms].filter((room) => !had.has(room));
         super.addAll(id, rooms);
-        if (added.length > 0 && !this.#isMirroring) channel.write(WORKER.JOIN, session.handle, this.index, added);
+        if (added.length > 0 && !this.#isMirroring) worker.writeSocket(WORKER.JOIN, session, this.index, added);
         return;
       }
       super.addAll(id, rooms);
@@ -79,7 +86,7 @@ export function adapterFor(worker, Adapter) {
       const { conn, pid = '', handshake } = socket;
       this.#known.set(id, conn);
       conn.sockets.set(this, socket);
-      channel.write(WORKER.ADD, conn.handle, this.index, id, pid, this.sids.get(id), stateOf(handshake));
+      worker.writeSocket(WORKER.ADD, conn, this.index, id, pid, this.sids.get(id), stateOf(handshake));
       worker.added(conn, socket);
     }
 
@@ -87,7 +94,7 @@ export function adapterFor(worker, Adapter) {
       const isMember = this.sids.get(id)?.has(room);
       super.del(id, room);
       const session = this.#known.get(id);
-      if (session && isMember && !this.#isMirroring) channel.write(WORKER.LEAVE, session.handle, this.index, room);
+      if (session && isMember && !this.#isMirroring) worker.writeSocket(WORKER.LEAVE, session, this.index, room);
     }
 
     delAll(id) {
@@ -96,7 +103,7 @@ export function adapterFor(worker, Adapter) {
       if (!session) return;
       this.#known.delete(id);
       session.sockets.delete(this);
-      if (!worker.isReleasing && session.readyState !== 'closed') channel.write(WORKER.DEL, session.handle, this.index);
+      if (!worker.isReleasing && session.readyState !== 'closed') worker.writeSocket(WORKER.DEL, session, this.index);
     }
 
     // Broadcasts.
@@ -139,7 +146,7 @@ export function adapterFor(worker, Adapter) {
       if (flags.compress === false) bits |= FLAG.UNCOMPRESSED;
       if (isLocal) bits |= FLAG.LOCAL;
       if (offset !== null) bits |= FLAG.OFFSET;
-      channel.write(WORKER.BROADCAST, this.index, bits, rooms, except, offset, this.nsp.server.encoder.encode(packet));
+      this.#write(WORKER.BROADCAST, bits, rooms, except, offset, this.nsp.server.encoder.encode(packet));
     }
 
     /** Emits for this worker's sockets what a broadcast by the worker itself would emit. */
@@ -173,7 +180,7 @@ export function adapterFor(worker, Adapter) {
 
     #select(change, { rooms, except = nothing, flags = {} }, targets, closes = false) {
       const bits = (flags.local ? FLAG.LOCAL : 0) | (closes ? FLAG.CLOSE : 0);
-      channel.write(WORKER.SELECT, this.index, change, bits, rooms, except, targets);
+      this.#write(WORKER.SELECT, change, bits, rooms, except, targets);
     }
 
     #mirror(change) {
@@ -235,14 +242,15 @@ export function adapterFor(worker, Adapter) {
       if (!this.recovers || worker.isReleasing) return;
       const text = dataOf(data);
       // With other data than before, a socket that counts as recovered would mislead the application.
-      if (text !== null) channel.write(WORKER.PERSIST, this.index, sid, pid, rooms, text);
+      if (text !== null) this.#write(WORKER.PERSIST, sid, pid, rooms, text);
     }
 
     async restoreSession(pid, offset) {
       // `_createSocket` has set it in this tick.
       const session = this.creatingFor;
-      if (!this.recovers || !session) return null;
-      const restored = await worker.ask(RESTORE_TIMEOUT_MS, (request) => channel.write(WORKER.RESTORE, request, session.handle, this.index, pid, offset));
+      const { index } = this;
+      if (!this.recovers || !session || index === null) return null;
+      const restored = await worker.ask(RESTORE_TIMEOUT_MS, (request) => channel.write(WORKER.RESTORE, request, session.handle, index, pid, offset));
       if (!restored) return null;
       // Stentor sends the missed messages when the socket is added, before CONNECT.
       return { sid: restored.sid, pid, rooms: restored.rooms, data: restored.data ?? {}, missedPackets: [] };

@@ -151,6 +151,13 @@ function portOf(http) {
   return () => http ?? null;
 }
 
+/** Namespaces of a server that clients can't create when there is no room for their names. The application's check of a name may be asynchronous. */
+function limited(io, namespaces) {
+  const limit = (parent) => ({ createChild: (name) => namespaces.admits(name) && parent.createChild(name) });
+  const parentNsps = new Map([...io.parentNsps].map(([check, parent]) => [check, limit(parent)]));
+  return Object.create(io, { parentNsps: { value: parentNsps } });
+}
+
 /** Makes the worker's engine and adapter those of the Socket.IO server. */
 function bind(io, worker, http) {
   const current = io.adapter();
@@ -160,7 +167,10 @@ function bind(io, worker, http) {
     io.adapter(adapterFor(worker, Adapter));
     const { _checkNamespace } = Object.getPrototypeOf(io);
     // Socket.IO answers a client with "Invalid namespace".
-    io._checkNamespace = (name, auth, done) => (worker.namespaces.admits(name) ? _checkNamespace.call(io, name, auth, done) : done(false));
+    io._checkNamespace = (name, auth, done) => {
+      if (!worker.namespaces.admits(name)) return done(false);
+      return _checkNamespace.call(limited(io, worker.namespaces), name, auth, done);
+    };
   }
   io.listen = io.attach = (...args) => {
     if (worker.isStopped) return Object.getPrototypeOf(io).attach.apply(io, args);

@@ -46,7 +46,7 @@ export class Namespaces {
     return false;
   }
 
-  /** Declares a namespace, unless the link has it. Returns its index. */
+  /** Declares a namespace, unless the link has it. Returns its index. Throws if there is no room: check the names that clients choose with `admits`. */
   declare(name, adapter) {
     let index = this.#indexes.get(name);
     if (index === undefined) {
@@ -79,10 +79,14 @@ export class Namespaces {
     this.#vacant.push(index);
   }
 
-  /** The index of a namespace that is gone here, for entries of this turn: the application still has it, or other workers do. */
+  /**
+   * The index of a namespace that is gone here, for entries of this turn: the application still has it, or other workers do. `null` if there is
+   * no room for its name.
+   */
   late(name) {
     const known = this.#indexes.get(name);
     if (known !== undefined) return known;
+    if (!this.admits(name)) return null;
     const index = this.declare(name, null);
     setImmediate(() => {
       if (this.#indexes.get(name) === index && this.#adapters[index] === null) this.#free(name, index);

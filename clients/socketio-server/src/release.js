@@ -103,7 +103,7 @@ function release(worker, session, isRefused) {
   // Before the handlers of `disconnect` run: the session goes on as it is. Its namespaces may be gone afterwards.
   for (const [adapter, socket] of session.sockets) {
     const data = dataOf(socket.data);
-    if (data !== null) worker.channel.write(WORKER.RELEASED, session.handle, adapter.index, data);
+    if (data !== null) worker.writeSocket(WORKER.RELEASED, session, adapter.index, data);
   }
   worker.releasing(() => session.end(REASON));
 }

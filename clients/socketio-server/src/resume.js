@@ -77,7 +77,7 @@ async function rebuild(nsp, client, kept, create) {
 
 /** Stentor has a socket and its rooms that is refused now: it shall receive nothing more. */
 function leave(worker, session, index) {
-  if (session.readyState === 'open') worker.channel.write(WORKER.DEL, session.handle, index);
+  if (session.readyState === 'open') worker.writeSocket(WORKER.DEL, session, index);
 }
 
 /** A namespace of a session is done. */
@@ -129,13 +129,16 @@ function connect(worker, session, { nsp, auth, disconnected }) {
   const go = (isAllowed) => {
     if (session.readyState !== 'open') return;
     const isRefused = !isAllowed;
+    const index = isRefused ? worker.namespaces.late(nsp) : null;
+    // Without an index, Stentor can't be told that the socket is gone.
+    if (isRefused && index === null) return refuse(session);
     const packet = isRefused ? { type: DISCONNECT, nsp } : { type: CONNECT, nsp, data: session.protocol === 3 ? undefined : {} };
     for (const message of io.encoder.encode(packet)) {
       if (isRefused) session.write(message);
       else session.emit('data', message);
     }
     if (!isRefused) return;
-    leave(worker, session, worker.namespaces.late(nsp));
+    leave(worker, session, index);
     resumed(session, nsp);
   };
   if (disconnected) go(false);

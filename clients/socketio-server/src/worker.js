@@ -22,7 +22,7 @@ const FAREWELL_MS = 1_000;
 
 export class Worker {
   #settings;
-  #dataKeeper = new DataKeeper((session, adapter, text) => this.channel.write(WORKER.STATE, session.handle, adapter.index, text));
+  #dataKeeper = new DataKeeper((session, adapter, text) => this.writeSocket(WORKER.STATE, session, adapter.index, text));
   #timer = null;
   #instance = randomBytes(8).toString('hex');
   /** The last CONFIG, or the part of HELLO, that was sent. */
@@ -203,6 +203,14 @@ export class Worker {
   }
 
   // Sockets.
+
+  /** Writes an entry about a session's socket. Closes the session if the socket's namespace has no index: Stentor would keep other rooms than this worker. */
+  writeSocket(entry, session, index, ...fields) {
+    if (index !== null) return this.channel.write(entry, session.handle, index, ...fields);
+    session.close(true);
+    // Handlers of `disconnect` don't run inside the application's call.
+    return process.nextTick(() => session.end('forced close'));
+  }
 
   /** A session has had a message: its sockets' `data` may have changed. */
   activate(session) {

@@ -1,7 +1,9 @@
 """stentor-socketio: a worker with the real python-socketio, against a scripted server."""
 
 import asyncio
+import itertools
 import unittest
+import unittest.mock
 
 import socketio
 from link_server import Server, handshake, within
@@ -413,6 +415,32 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await declared(), (1, "/c"))
         # The namespaces of the server itself stay.
         await connection.write(("MESSAGE", 1, ["1"]), ("MESSAGE", 1, ["1/c,"]))
+        self.assertEqual((await connection.read("GONE"))["namespace"], 1)
+
+    @unittest.mock.patch("stentor_socketio.manager._NAMES_BYTES_MAX", 4_096)
+    async def test_a_worker_without_room_for_a_name_closes_the_sessions_whose_sockets_need_it(self):
+        connection = await self.start(namespaces="*")
+        sid = await self.connected(connection)
+        with self.assertRaisesRegex(ValueError, "too many namespaces"):
+            for number in itertools.count():
+                self.link.manager.index(f"/{number}".ljust(256, "."))
+        other = "/other".ljust(256, ".")
+        # Without effect, because the worker has no socket in the namespace and can't name it to Stentor.
+        await self.sio.emit("late", namespace=other)
+        await self.sio.enter_room("unknown", "r", namespace=other)
+        for handle, fields in (2, {}), (3, {"disconnected": True}):
+            sockets = [kept("/", f"one-{handle}", "Ann"), kept(other, f"two-{handle}", "Ann", **fields)]
+            await connection.write(("RESUME", handle, {**handshake(f"s{handle}"), "sockets": sockets}))
+            closed = await connection.read("CLOSE")
+            self.assertEqual((closed["handle"], closed["discard"]), (handle, True))
+        await self.sio.emit("still", to=sid)
+        self.assertEqual((await connection.read("SEND"))["messages"], ['2["still"]'])
+
+    async def test_a_broadcast_to_a_namespace_without_sockets_keeps_no_name(self):
+        connection = await self.start(namespaces="*")
+        await self.connected(connection)
+        await self.sio.emit("late", namespace="/a")
+        self.assertEqual((await connection.read("BROADCAST"))["namespace"], 1)
         self.assertEqual((await connection.read("GONE"))["namespace"], 1)
 
 
