@@ -562,7 +562,7 @@ impl Applications {
             WorkerEntry::Persist { namespace, id, pid, rooms, data } => {
                 let key = (self.name(app, link, namespace)?, pid);
                 let ttl = self.recovery_ttl(app, link)?;
-                if !self.recoveries[app].unreported.report(link, &key) {
+                if !self.recoveries[app].unreported.report(link, &key, now) {
                     return None;
                 }
                 if can_be_kept(&data) {

@@ -247,6 +247,14 @@ impl Recovery {
         self.added(0, now);
     }
 
+    /// The session of a socket has ended, and its worker was notified. The socket is kept unless the worker reports another state of it. Without
+    /// effect if it has no private id, or is too large.
+    pub(crate) fn leave(&mut self, closed: Closed, key: Key, socket: Persisted, until: Instant) {
+        if !key.1.is_empty() && kept_bytes(&key.1, &socket) <= SOCKET_BYTES_MAX {
+            self.unreported.add(closed, key, socket, until);
+        }
+    }
+
     /// A link has ended: its worker reports no further sockets.
     pub(crate) fn handle_end(&mut self, link: u32, now: Instant) {
         for (key, socket, until) in self.unreported.handle_end(link) {
@@ -329,14 +337,14 @@ impl Recovery {
     ) -> Option<&Persisted> {
         self.handle_timeout(now);
         let key = (namespace, pid);
-        if let Some((socket, until)) = self.unreported.take_overdue(&key, now) {
-            self.persist(key.clone(), socket, (now, until.saturating_duration_since(now)));
-        }
-        let kept = self.sockets.get(&key).filter(|_| can_answer);
-        let from = kept.and_then(|kept| Some((kept, *self.offsets.get(offset)? + 1)));
-        let from = from.filter(|(kept, from)| {
+        let overdue = self.unreported.overdue(&key, now);
+        let link = overdue.map(|(link, _)| link);
+        let socket = overdue.map(|(_, socket)| socket);
+        let socket = socket.or_else(|| Some(&self.sockets.get(&key)?.socket)).filter(|_| can_answer);
+        let from = socket.and_then(|socket| Some((socket, *self.offsets.get(offset)? + 1)));
+        let from = from.filter(|(socket, from)| {
             let mut bytes = 0;
-            self.missed(&key.0, &kept.socket.rooms, *from).all(|broadcast| {
+            self.missed(&key.0, &socket.rooms, *from).all(|broadcast| {
                 bytes += content(&broadcast.messages);
                 bytes <= self.options.missed_bytes_max
             })
@@ -346,10 +354,12 @@ impl Recovery {
             return None;
         };
         self.release(session, &key.0);
-        let kept = self.remove(&key)?;
-        let (namespace, pid) = key;
         let (until, number) = (now + CLAIM_MAX, self.next);
         self.next += 1;
+        let kept = self.remove(&key);
+        let overdue = link.and_then(|link| self.unreported.take(link, &key));
+        let kept = overdue.map(|(socket, until)| Kept { socket, until, number }).or(kept)?;
+        let (namespace, pid) = key;
         let claim = Claim { pid, kept: Some(kept), from, until, number };
         self.bytes += claim.bytes();
         let claimant = (session, namespace);

@@ -9,6 +9,10 @@ struct Table {
     now: Instant,
 }
 
+fn socket(rooms: &[&str]) -> Persisted {
+    Persisted { id: "id".into(), rooms: names(rooms), data: Json::new(r#"{"a":1}"#).unwrap() }
+}
+
 impl Table {
     fn new(options: RecoveryOptions) -> Self {
         Self { recovery: Recovery::new(options), now: Instant::now() }
@@ -20,9 +24,20 @@ impl Table {
     }
 
     fn persist(&mut self, pid: &str, rooms: &[&str]) {
-        let data = Json::new(r#"{"a":1}"#).unwrap();
-        let socket = Persisted { id: "id".into(), rooms: names(rooms), data };
-        self.recovery.persist(("/".into(), pid.into()), socket, (self.now, TTL));
+        self.recovery.persist(("/".into(), pid.into()), socket(rooms), (self.now, TTL));
+    }
+
+    /// The client leaves a worker, which is notified with this frame.
+    fn leave(&mut self, link: u32, frame: u64, pid: &str, rooms: &[&str]) {
+        let closed = Closed { link, frame, needed: 0, overdue_at: self.now + Duration::from_millis(1) };
+        self.recovery.leave(closed, ("/".into(), pid.into()), socket(rooms), self.now + TTL);
+    }
+
+    /// A worker writes PERSIST.
+    fn report(&mut self, link: u32, pid: &str, rooms: &[&str]) {
+        if self.recovery.unreported.report(link, &("/".into(), pid.into()), self.now) {
+            self.persist(pid, rooms);
+        }
     }
 
     fn claim(&mut self, session: u64, pid: &str, offset: &str) -> Option<String> {
@@ -176,6 +191,58 @@ fn claimed_sockets_are_evicted_and_expire() {
     }
     let (bytes, stats) = (table.recovery.bytes(), table.recovery.stats());
     assert_eq!((bytes, stats.sockets, stats.recovered), (0, 0, 1));
+}
+
+/// A worker that hangs has no say about a socket that other workers have had meanwhile.
+#[test]
+fn the_report_of_a_worker_before_the_last_one_is_ignored() {
+    let mut table = Table::new(RecoveryOptions::default());
+    table.log("/", "seen", &[], &[]);
+    table.leave(1, 1, "pid", &["old"]);
+    table.pass(Duration::from_millis(1));
+    assert!(table.claim(1, "pid", "seen").is_some());
+    assert_eq!(table.complete(1, "pid"), Some(Ok(Vec::new())));
+    table.leave(2, 1, "pid", &["new"]);
+    table.report(2, "pid", &["new"]);
+    table.recovery.unreported.acknowledge(2, 1);
+    table.report(1, "pid", &["old"]);
+    assert!(table.claim(2, "pid", "seen").unwrap().contains(r#""rooms":["new"]"#));
+    // A session has the socket, so that no other gets it.
+    assert_eq!(table.complete(2, "pid"), Some(Ok(Vec::new())));
+    table.report(1, "pid", &["old"]);
+    table.recovery.handle_end(1, table.now);
+    assert_eq!(table.claim(3, "pid", "seen"), None);
+    // A worker adds a socket that it hasn't asked for.
+    table.leave(3, 1, "pid", &["third"]);
+    table.leave(4, 1, "pid", &["fourth"]);
+    table.report(3, "pid", &["third"]);
+    table.recovery.handle_end(3, table.now);
+    assert_eq!(table.claim(3, "pid", "seen"), None);
+    table.pass(Duration::from_millis(1));
+    assert!(table.claim(3, "pid", "seen").unwrap().contains(r#""rooms":["fourth"]"#));
+}
+
+#[test]
+fn a_socket_of_a_worker_that_hangs_is_recovered_in_its_time() {
+    let mut table = Table::new(RecoveryOptions::default());
+    table.leave(1, 1, "pid", &["id"]);
+    table.pass(TTL - Duration::from_millis(1));
+    table.log("/", "seen", &[], &[]);
+    table.pass(Duration::from_millis(1));
+    assert_eq!(table.claim(1, "pid", "seen"), None);
+    table.report(1, "pid", &["id"]);
+    assert_eq!(table.claim(1, "pid", "seen"), None, "the report comes too late as well");
+}
+
+#[test]
+fn a_failed_recovery_leaves_the_socket_to_its_worker() {
+    let mut table = Table::new(RecoveryOptions::default());
+    table.log("/", "seen", &[], &[]);
+    table.leave(1, 1, "pid", &["old"]);
+    table.pass(Duration::from_millis(1));
+    assert_eq!(table.claim(1, "pid", "unknown"), None);
+    table.report(1, "pid", &["new"]);
+    assert!(table.claim(2, "pid", "seen").unwrap().contains(r#""rooms":["new"]"#));
 }
 
 #[test]

@@ -22,12 +22,12 @@ const REPORT_TIME: Duration = Duration::from_millis(250);
 /// The end of a session, of which its worker was notified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed {
-    link: u32,
+    pub(super) link: u32,
     /// Count of the frame with CLOSED.
-    frame: u64,
+    pub(super) frame: u64,
     /// Count of the last frame that a worker which crashes or hangs must have acknowledged: that of the session's last message, or 0.
-    needed: u64,
-    overdue_at: Instant,
+    pub(super) needed: u64,
+    pub(super) overdue_at: Instant,
 }
 
 impl Closed {
@@ -49,6 +49,15 @@ struct Entry {
     until: Instant,
 }
 
+impl Entry {
+    /// Takes the socket. The entry remains until the worker has handled CLOSED, so that a PERSIST that is late is known.
+    fn take(&mut self, bytes: &mut usize) -> Option<Persisted> {
+        let socket = self.socket.take()?;
+        *bytes -= kept_bytes(&self.key.1, &socket);
+        Some(socket)
+    }
+}
+
 /// The entries of a link, in order.
 #[derive(Default)]
 struct OfLink {
@@ -57,70 +66,96 @@ struct OfLink {
     entries: VecDeque<Entry>,
     /// Number of the first entry.
     first: u64,
+    /// Number of the last entry of each socket.
+    places: HashMap<Key, u64>,
 }
 
-/// The sockets of an application.
+impl OfLink {
+    fn index(&self, key: &Key) -> Option<usize> {
+        usize::try_from(self.places.get(key)?.checked_sub(self.first)?).ok()
+    }
+
+    /// The last entry of a socket.
+    fn entry(&self, key: &Key) -> Option<&Entry> {
+        self.entries.get(self.index(key)?)
+    }
+
+    fn entry_mut(&mut self, key: &Key) -> Option<&mut Entry> {
+        let index = self.index(key)?;
+        self.entries.get_mut(index)
+    }
+
+    /// The socket with this key, if the worker should have reported it and other workers may have it.
+    fn overdue(&self, key: &Key, now: Instant) -> Option<&Persisted> {
+        let Entry { closed, socket, until, .. } = self.entry(key)?;
+        let is_overdue = closed.overdue_at <= now && closed.needed <= self.acknowledged;
+        socket.as_ref().filter(|_| is_overdue && *until > now)
+    }
+
+    fn pop(&mut self, bytes: &mut usize) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        *bytes -= entry_bytes(&entry);
+        if self.places.get(&entry.key) == Some(&self.first) {
+            self.places.remove(&entry.key);
+        }
+        self.first += 1;
+        Some(entry)
+    }
+}
+
+/// The sockets of an application. At most one entry of a private id has a socket: the newest.
 pub(crate) struct Unreported {
     bytes_max: usize,
     bytes: usize,
     links: BTreeMap<u32, OfLink>,
-    /// The link and the number of the last entry of each socket.
-    places: HashMap<Key, (u32, u64)>,
 }
 
 fn entry_bytes(entry: &Entry) -> usize {
     let (namespace, pid) = &entry.key;
     let socket = entry.socket.as_ref().map_or(0, |socket| kept_bytes(pid, socket));
-    size_of::<Entry>() + namespace.len() + pid.len() + socket
+    size_of::<Entry>() + namespace.len() + 2 * pid.len() + socket
 }
 
 impl Unreported {
     /// `bytes_max`: size of the sockets. Above it, no further ones are added.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, bytes: 0, links: BTreeMap::new(), places: HashMap::new() }
+        Self { bytes_max, bytes: 0, links: BTreeMap::new() }
     }
 
-    /// Adds a socket. Without effect if it has no private id.
-    pub(crate) fn add(&mut self, closed: Closed, key: Key, socket: Persisted, until: Instant) {
+    /// Adds a socket.
+    pub(super) fn add(&mut self, closed: Closed, key: Key, socket: Persisted, until: Instant) {
+        // Earlier workers of the client have no say any more.
+        for entry in self.links.values_mut().filter_map(|of_link| of_link.entry_mut(&key)) {
+            entry.take(&mut self.bytes);
+        }
         let entry = Entry { closed, key, socket: Some(socket), until };
         let bytes = entry_bytes(&entry);
-        if entry.key.1.is_empty() || self.bytes + bytes > self.bytes_max {
+        if self.bytes + bytes > self.bytes_max {
             return;
         }
         self.bytes += bytes;
         let of_link = self.links.entry(closed.link).or_default();
         let number = of_link.first + of_link.entries.len() as u64;
-        self.places.insert(entry.key.clone(), (closed.link, number));
+        of_link.places.insert(entry.key.clone(), number);
         of_link.entries.push_back(entry);
     }
 
-    /// The last entry of a socket, and the count of the last frame that its worker has acknowledged.
-    fn find(&mut self, key: &Key) -> Option<(&mut Entry, u64)> {
-        let (link, number) = self.places.get(key)?;
-        let of_link = self.links.get_mut(link)?;
-        let entry = of_link.entries.get_mut(usize::try_from(number.checked_sub(of_link.first)?).ok()?)?;
-        Some((entry, of_link.acknowledged))
+    /// A worker reports a socket with PERSIST. Returns `false` if it is late: the socket was recovered without it, or is too old.
+    pub(crate) fn report(&mut self, link: u32, key: &Key, now: Instant) -> bool {
+        let Some(of_link) = self.links.get_mut(&link) else { return true };
+        let Some(entry) = of_link.entry_mut(key) else { return true };
+        entry.take(&mut self.bytes).is_some() && entry.until > now
     }
 
-    /// Takes the socket of an entry. The entry remains until the worker has handled CLOSED.
-    fn take(&mut self, key: &Key, wanted: impl Fn(&Closed, u64) -> bool) -> Option<(Persisted, Instant)> {
-        let (entry, _) =
-            self.find(key).filter(|(entry, acknowledged)| wanted(&entry.closed, *acknowledged))?;
-        let socket = entry.socket.take()?;
-        let until = entry.until;
-        self.bytes -= kept_bytes(&key.1, &socket);
-        Some((socket, until))
+    /// The socket that its worker should have reported, and the worker's link.
+    pub(super) fn overdue(&self, key: &Key, now: Instant) -> Option<(u32, &Persisted)> {
+        self.links.iter().find_map(|(link, of_link)| Some((*link, of_link.overdue(key, now)?)))
     }
 
-    /// A worker reports a socket with PERSIST. Returns `false` if it is late: the socket was recovered without it.
-    pub(crate) fn report(&mut self, link: u32, key: &Key) -> bool {
-        let is_known = self.find(key).is_some_and(|(entry, _)| entry.closed.link == link);
-        !is_known || self.take(key, |_, _| true).is_some()
-    }
-
-    /// Takes a socket that its worker should have reported.
-    pub(crate) fn take_overdue(&mut self, key: &Key, now: Instant) -> Option<(Persisted, Instant)> {
-        self.take(key, |closed, acknowledged| closed.overdue_at <= now && closed.needed <= acknowledged)
+    /// Takes a socket: a client recovers it without its worker's report.
+    pub(super) fn take(&mut self, link: u32, key: &Key) -> Option<(Persisted, Instant)> {
+        let entry = self.links.get_mut(&link)?.entry_mut(key)?;
+        Some((entry.take(&mut self.bytes)?, entry.until))
     }
 
     /// A worker has acknowledged the frames up to this count.
@@ -128,12 +163,7 @@ impl Unreported {
         let Some(of_link) = self.links.get_mut(&link) else { return };
         of_link.acknowledged = count;
         while of_link.entries.front().is_some_and(|entry| entry.closed.frame <= count) {
-            let Some(entry) = of_link.entries.pop_front() else { break };
-            self.bytes -= entry_bytes(&entry);
-            if self.places.get(&entry.key) == Some(&(link, of_link.first)) {
-                self.places.remove(&entry.key);
-            }
-            of_link.first += 1;
+            of_link.pop(&mut self.bytes);
         }
         if of_link.entries.is_empty() {
             self.links.remove(&link);
@@ -142,14 +172,9 @@ impl Unreported {
 
     /// A link has ended. Returns the sockets of its sessions that can be recovered.
     pub(crate) fn handle_end(&mut self, link: u32) -> Vec<(Key, Persisted, Instant)> {
-        let Some(of_link) = self.links.remove(&link) else { return Vec::new() };
+        let Some(mut of_link) = self.links.remove(&link) else { return Vec::new() };
         let mut sockets = Vec::new();
-        for (number, entry) in (of_link.first..).zip(of_link.entries) {
-            self.bytes -= entry_bytes(&entry);
-            if self.places.get(&entry.key) == Some(&(link, number)) {
-                self.places.remove(&entry.key);
-            }
-            let Entry { closed, key, socket, until } = entry;
+        while let Some(Entry { closed, key, socket, until }) = of_link.pop(&mut self.bytes) {
             let socket = socket.filter(|_| closed.needed <= of_link.acknowledged);
             sockets.extend(socket.map(|socket| (key, socket, until)));
         }

@@ -241,7 +241,8 @@ async fn a_late_report_of_a_recovered_socket_is_ignored() {
     // The client leaves again.
     let rooms = names(&["id", "new"]);
     worker.write_handled(&[add(handle, "id", "pid", &rooms)]).await;
-    rig.close(3);
+    let socket = LinkSocket { namespace: "/".into(), id: "id".into(), rooms: rooms.clone() };
+    rig.close_with(3, vec![socket]);
     while !matches!(worker.entry().await, ServerEntry::Closed { .. }) {}
     worker.write_handled(&[persist("id", "pid", &rooms)]).await;
     late.write_handled(&[persist("id", "pid", &names(&["id"]))]).await;
