@@ -7,8 +7,8 @@
 //!               └── too old, evicted ───┴► forgotten
 //! ```
 //!
-//! A claimed socket is too old after [`CLAIM_MAX`]. Its session is closed if ADD comes later, because the client was promised the missed
-//! messages.
+//! A claimed socket is too old when a kept one would be, but not before [`CLAIM_MIN`]. Its session is closed if ADD comes later, because the
+//! client was promised the missed messages.
 //!
 //! The cores receive broadcasts and sockets from one queue, so a socket that is added after the messages that it missed receives each
 //! later message once. Missed messages are those of the log after the offset that the client shows, for the rooms of PERSIST, up to ADD.
@@ -34,8 +34,9 @@ use unreported::Unreported;
 const ENTRY_BYTES: usize = 192;
 /// Maximum size of a socket, because RESTORED has it.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
-/// Maximum time between RESTORE and ADD. Socket.IO disconnects a client that has joined no namespace after 45 s (`connectTimeout`).
-const CLAIM_MAX: Duration = Duration::from_secs(60);
+/// Minimum time for which a claimed socket is kept between RESTORE and ADD, unless it is evicted. Socket.IO disconnects a client that has
+/// joined no namespace after 45 s (`connectTimeout`).
+const CLAIM_MIN: Duration = Duration::from_secs(60);
 /// Shortest time between two looks for what is too old.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -201,7 +202,7 @@ impl Recovery {
             first: 0,
             offsets: HashMap::new(),
             sockets: HashMap::new(),
-            unreported: Unreported::new(options.bytes_max),
+            unreported: Unreported::default(),
             expiries: BTreeMap::new(),
             claims: BTreeMap::new(),
             next: 0,
@@ -249,9 +250,16 @@ impl Recovery {
 
     /// The session of a socket has ended, and its worker was notified. The socket is kept unless the worker reports another state of it. Without
     /// effect if it has no private id, or is too large.
-    pub(crate) fn leave(&mut self, closed: Closed, key: Key, socket: Persisted, until: Instant) {
+    pub(crate) fn leave(
+        &mut self,
+        closed: Closed,
+        key: Key,
+        socket: Persisted,
+        (now, ttl): (Instant, Duration),
+    ) {
         if !key.1.is_empty() && kept_bytes(&key.1, &socket) <= SOCKET_BYTES_MAX {
-            self.unreported.add(closed, key, socket, until);
+            self.unreported.add(closed, key, socket, now + ttl);
+            self.added(0, now);
         }
     }
 
@@ -284,36 +292,43 @@ impl Recovery {
     fn added(&mut self, bytes: usize, now: Instant) {
         self.bytes += bytes;
         self.sweep_at.get_or_insert(now + SWEEP_INTERVAL);
-        while self.bytes > self.options.bytes_max && self.evict() {
+        while self.bytes() > self.options.bytes_max && self.drop_oldest() {
             self.stats.evicted += 1;
         }
     }
 
-    /// Drops the broadcast or the socket that would be the first to be too old. Returns `false` if there is none.
-    fn evict(&mut self) -> bool {
+    /// The time at which the first broadcast or socket is too old.
+    fn oldest(&self) -> Option<Instant> {
         let broadcast = self.log.front().map(|logged| logged.until);
         let socket = self.expiries.keys().next().map(|expiry| expiry.0);
-        match (broadcast, socket) {
-            (None, None) => false,
-            (Some(_), None) => self.drop_broadcast(),
-            (Some(broadcast), Some(socket)) if broadcast <= socket => self.drop_broadcast(),
-            (_, Some(_)) => self.drop_socket(),
-        }
+        [broadcast, socket, self.unreported.poll_timeout()].into_iter().flatten().min()
     }
 
-    fn drop_broadcast(&mut self) -> bool {
-        let Some(logged) = self.log.pop_front() else { return false };
+    /// Drops the broadcast or the socket that would be the first to be too old. Returns `false` if there is none.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(oldest) = self.oldest() else { return false };
+        if self.log.front().is_some_and(|logged| logged.until == oldest) {
+            self.drop_broadcast();
+        } else if self.unreported.poll_timeout() == Some(oldest) {
+            self.unreported.drop_oldest();
+        } else {
+            self.drop_socket();
+        }
+        true
+    }
+
+    fn drop_broadcast(&mut self) {
+        let Some(logged) = self.log.pop_front() else { return };
         if self.offsets.get(&logged.offset) == Some(&self.first) {
             self.offsets.remove(&logged.offset);
         }
         self.first += 1;
         self.bytes -= logged.bytes;
-        true
     }
 
-    fn drop_socket(&mut self) -> bool {
+    fn drop_socket(&mut self) {
         match self.expiries.pop_first() {
-            None => return false,
+            None => {}
             Some((_, Place::Kept(key))) => _ = self.remove(&key),
             Some((_, Place::Claimed(claimant))) => {
                 if let Some(claim) = self.claims.get_mut(&claimant) {
@@ -323,7 +338,6 @@ impl Recovery {
                 }
             }
         }
-        true
     }
 
     /// A client of a session shows a private id, and the offset of the last message that it has received. Returns the socket if it can
@@ -354,12 +368,13 @@ impl Recovery {
             return None;
         };
         self.release(session, &key.0);
-        let (until, number) = (now + CLAIM_MAX, self.next);
+        let number = self.next;
         self.next += 1;
         let kept = self.remove(&key);
         let overdue = link.and_then(|link| self.unreported.take(link, &key));
         let kept = overdue.map(|(socket, until)| Kept { socket, until, number }).or(kept)?;
         let (namespace, pid) = key;
+        let until = kept.until.max(now + CLAIM_MIN);
         let claim = Claim { pid, kept: Some(kept), from, until, number };
         self.bytes += claim.bytes();
         let claimant = (session, namespace);
@@ -431,16 +446,10 @@ impl Recovery {
 
     /// Forgets what is too old.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        while self.log.front().is_some_and(|logged| logged.until <= now) {
-            self.drop_broadcast();
+        while self.oldest().is_some_and(|oldest| oldest <= now) {
+            self.drop_oldest();
         }
-        while self.expiries.keys().next().is_some_and(|expiry| expiry.0 <= now) {
-            self.drop_socket();
-        }
-        let next =
-            [self.log.front().map(|logged| logged.until), self.expiries.keys().next().map(|key| key.0)];
-        let next = next.into_iter().flatten().min();
-        self.sweep_at = next.map(|next| next.max(now + SWEEP_INTERVAL));
+        self.sweep_at = self.oldest().map(|oldest| oldest.max(now + SWEEP_INTERVAL));
     }
 
     /// The time at which [`Self::handle_timeout`] must be called.

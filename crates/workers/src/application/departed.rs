@@ -30,7 +30,7 @@ impl Applications {
                     None => self.recoveries[app].persist(key, socket, (now, ttl)),
                     Some((link, message)) => {
                         let closed = Closed::of(link, message, now);
-                        self.recoveries[app].leave(closed, key, socket, now + ttl);
+                        self.recoveries[app].leave(closed, key, socket, (now, ttl));
                     }
                 }
             }

@@ -7,6 +7,7 @@ const TTL: Duration = Duration::from_secs(60);
 struct Table {
     recovery: Recovery,
     now: Instant,
+    ttl: Duration,
 }
 
 fn socket(rooms: &[&str]) -> Persisted {
@@ -15,22 +16,22 @@ fn socket(rooms: &[&str]) -> Persisted {
 
 impl Table {
     fn new(options: RecoveryOptions) -> Self {
-        Self { recovery: Recovery::new(options), now: Instant::now() }
+        Self { recovery: Recovery::new(options), now: Instant::now(), ttl: TTL }
     }
 
     fn log(&mut self, namespace: &str, offset: &str, rooms: &[&str], except: &[&str]) {
         let broadcast = broadcast(rooms, except, offset);
-        self.recovery.log(namespace.into(), offset.into(), broadcast, (self.now, TTL));
+        self.recovery.log(namespace.into(), offset.into(), broadcast, (self.now, self.ttl));
     }
 
     fn persist(&mut self, pid: &str, rooms: &[&str]) {
-        self.recovery.persist(("/".into(), pid.into()), socket(rooms), (self.now, TTL));
+        self.recovery.persist(("/".into(), pid.into()), socket(rooms), (self.now, self.ttl));
     }
 
     /// The client leaves a worker, which is notified with this frame.
     fn leave(&mut self, link: u32, frame: u64, pid: &str, rooms: &[&str]) {
         let closed = Closed { link, frame, needed: 0, overdue_at: self.now + Duration::from_millis(1) };
-        self.recovery.leave(closed, ("/".into(), pid.into()), socket(rooms), self.now + TTL);
+        self.recovery.leave(closed, ("/".into(), pid.into()), socket(rooms), (self.now, self.ttl));
     }
 
     /// A worker writes PERSIST.
@@ -183,7 +184,7 @@ fn claimed_sockets_are_evicted_and_expire() {
     // The client was promised its messages, so its session is closed.
     assert_eq!(table.complete(0, "0"), Some(Err(Evicted)));
     assert_eq!(table.complete(99, "99"), Some(Ok(Vec::new())));
-    table.pass(CLAIM_MAX);
+    table.pass(CLAIM_MIN);
     assert_eq!(table.complete(98, "98"), Some(Err(Evicted)));
     assert!(table.recovery.expiries.is_empty());
     for session in 1..98 {
@@ -225,7 +226,11 @@ fn the_report_of_a_worker_before_the_last_one_is_ignored() {
 #[test]
 fn a_socket_of_a_worker_that_hangs_is_recovered_in_its_time() {
     let mut table = Table::new(RecoveryOptions::default());
-    table.leave(1, 1, "pid", &["id"]);
+    // The application's time was longer before.
+    table.ttl = 2 * TTL;
+    table.leave(1, 1, "first", &["id"]);
+    table.ttl = TTL;
+    table.leave(1, 2, "pid", &["id"]);
     table.pass(TTL - Duration::from_millis(1));
     table.log("/", "seen", &[], &[]);
     table.pass(Duration::from_millis(1));
@@ -243,6 +248,58 @@ fn a_failed_recovery_leaves_the_socket_to_its_worker() {
     assert_eq!(table.claim(1, "pid", "unknown"), None);
     table.report(1, "pid", &["new"]);
     assert!(table.claim(2, "pid", "seen").unwrap().contains(r#""rooms":["new"]"#));
+}
+
+#[test]
+fn sockets_of_workers_that_hang_are_evicted_and_expire() {
+    let options = RecoveryOptions { bytes_max: 40_000, ..RecoveryOptions::default() };
+    let room = ".".repeat(1_000);
+    let mut table = Table::new(options);
+    for n in 1..=100 {
+        table.pass(Duration::from_millis(1));
+        table.log("/", "seen", &[], &[]);
+        table.persist(&n.to_string(), &[&room]);
+        table.pass(Duration::from_millis(1));
+        let (link, frame) = (n % 2, n / 2 + 1);
+        table.leave(link as u32, frame, &format!("left {n}"), &[&room]);
+        assert!(table.recovery.bytes() <= options.bytes_max, "{}", table.recovery.bytes());
+    }
+    table.pass(Duration::from_millis(1));
+    for (n, is_kept) in
+        [("1", false), ("left 1", false), ("100", true), ("left 99", true), ("left 100", true)]
+    {
+        assert_eq!(table.claim(1, n, "seen").is_some(), is_kept, "{n}");
+        table.recovery.release_all(LinkSession::from_bits(1));
+    }
+    table.pass(TTL);
+    assert_eq!((table.recovery.bytes(), table.recovery.poll_timeout()), (0, None));
+    // Worker 0 wakes up. Its sockets may have been recovered meanwhile.
+    table.log("/", "later", &[], &[]);
+    table.report(0, "left 100", &["id"]);
+    assert_eq!(table.claim(2, "left 100", "later"), None);
+    table.recovery.unreported.acknowledge(0, 50);
+    table.report(0, "left 100", &["id"]);
+    assert_eq!(table.claim(2, "left 100", "later"), None);
+    table.recovery.unreported.acknowledge(0, 51);
+    table.report(0, "another", &["id"]);
+    assert!(table.claim(2, "another", "later").is_some());
+}
+
+#[test]
+fn older_sockets_are_evicted_before_claimed_ones() {
+    let mut table = Table::new(RecoveryOptions { bytes_max: 3_000, ..RecoveryOptions::default() });
+    table.ttl = 3 * CLAIM_MIN;
+    table.persist("old", &["id"]);
+    table.now += Duration::from_millis(1);
+    table.log("/", "seen", &[], &[]);
+    table.persist("pid", &["id"]);
+    assert!(table.claim(1, "pid", "seen").is_some());
+    while table.recovery.stats().evicted == 0 {
+        table.now += Duration::from_millis(1);
+        table.persist(&table.recovery.next.to_string(), &["id"]);
+    }
+    assert_eq!(table.complete(1, "pid"), Some(Ok(Vec::new())));
+    assert_eq!(table.claim(2, "old", "seen"), None);
 }
 
 #[test]

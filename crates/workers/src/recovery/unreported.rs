@@ -5,6 +5,7 @@
 //!                  │ │ ├─── CLOSED acknowledged ───────────► forgotten: the socket can't be recovered
 //!                  │ │ └─── the link ends ─────────────────► kept, as the cores and STATE have it
 //!                  │ └───── RESTORE, after [`REPORT_TIME`] ► kept in the same way. A PERSIST that follows is late
+//!                  ├─────── too old, evicted ──────────────► forgotten. A PERSIST that follows is late
 //!                  └─────── the link ends, with a message of the session that isn't acknowledged (`disconnect`) ► forgotten
 //! ```
 //!
@@ -68,6 +69,8 @@ struct OfLink {
     first: u64,
     /// Number of the last entry of each socket.
     places: HashMap<Key, u64>,
+    /// Count of the last frame with the CLOSED of an entry that was too old or evicted.
+    dropped: u64,
 }
 
 impl OfLink {
@@ -104,8 +107,8 @@ impl OfLink {
 }
 
 /// The sockets of an application. At most one entry of a private id has a socket: the newest.
+#[derive(Default)]
 pub(crate) struct Unreported {
-    bytes_max: usize,
     bytes: usize,
     links: BTreeMap<u32, OfLink>,
 }
@@ -117,33 +120,26 @@ fn entry_bytes(entry: &Entry) -> usize {
 }
 
 impl Unreported {
-    /// `bytes_max`: size of the sockets. Above it, no further ones are added.
-    pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, bytes: 0, links: BTreeMap::new() }
-    }
-
     /// Adds a socket.
     pub(super) fn add(&mut self, closed: Closed, key: Key, socket: Persisted, until: Instant) {
-        // Earlier workers of the client have no say any more.
+        // Reports of the client's earlier workers are late from now on.
         for entry in self.links.values_mut().filter_map(|of_link| of_link.entry_mut(&key)) {
             entry.take(&mut self.bytes);
         }
         let entry = Entry { closed, key, socket: Some(socket), until };
-        let bytes = entry_bytes(&entry);
-        if self.bytes + bytes > self.bytes_max {
-            return;
-        }
-        self.bytes += bytes;
+        self.bytes += entry_bytes(&entry);
         let of_link = self.links.entry(closed.link).or_default();
         let number = of_link.first + of_link.entries.len() as u64;
         of_link.places.insert(entry.key.clone(), number);
         of_link.entries.push_back(entry);
     }
 
-    /// A worker reports a socket with PERSIST. Returns `false` if it is late: the socket was recovered without it, or is too old.
+    /// A worker reports a socket with PERSIST. Returns `false` if it is late: the socket was recovered without it, is too
+    /// old, or may have been evicted.
     pub(crate) fn report(&mut self, link: u32, key: &Key, now: Instant) -> bool {
         let Some(of_link) = self.links.get_mut(&link) else { return true };
-        let Some(entry) = of_link.entry_mut(key) else { return true };
+        let has_all = of_link.dropped <= of_link.acknowledged;
+        let Some(entry) = of_link.entry_mut(key) else { return has_all };
         entry.take(&mut self.bytes).is_some() && entry.until > now
     }
 
@@ -165,8 +161,25 @@ impl Unreported {
         while of_link.entries.front().is_some_and(|entry| entry.closed.frame <= count) {
             of_link.pop(&mut self.bytes);
         }
-        if of_link.entries.is_empty() {
+        if of_link.entries.is_empty() && of_link.dropped <= count {
             self.links.remove(&link);
+        }
+    }
+
+    fn oldest(&self) -> Option<(Instant, u32)> {
+        self.links.iter().filter_map(|(link, of_link)| Some((of_link.entries.front()?.until, *link))).min()
+    }
+
+    /// The time at which the first entry is too old.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.oldest().map(|oldest| oldest.0)
+    }
+
+    /// Drops the entry that would be the first to be too old.
+    pub(super) fn drop_oldest(&mut self) {
+        let Some(of_link) = self.oldest().and_then(|oldest| self.links.get_mut(&oldest.1)) else { return };
+        if let Some(entry) = of_link.pop(&mut self.bytes) {
+            of_link.dropped = entry.closed.frame;
         }
     }
 
