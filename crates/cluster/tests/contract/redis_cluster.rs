@@ -10,6 +10,8 @@ use std::time::Instant;
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::{ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Reply};
 use stentor_hub::{Position, Room};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
@@ -136,6 +138,29 @@ async fn the_contract_holds_on_a_cluster() {
     let Some(cluster) = RedisCluster::start(0) else { return };
     let fixture = &cluster;
     contract!(fixture one by one);
+}
+
+/// A seed in front of `port` that passes bytes on only after 1.5 s, as a server does whose disk is busy.
+async fn slow_seed(port: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let slow = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                crate::sleep_ms(1_500).await;
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    slow
+}
+
+#[tokio::test]
+async fn the_only_seed_may_answer_late() {
+    let Some(cluster) = RedisCluster::start(0) else { return };
+    let seed = slow_seed(cluster.nodes[0].port).await;
+    connected(&format!("redis+cluster://stentor:password@127.0.0.1:{seed}"), options()).await;
 }
 
 #[tokio::test]

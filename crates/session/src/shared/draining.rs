@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct NodeDrain {
     /// The times of the newest drain.
     newest: Mutex<Drain>,
-    /// Number of calls of [`Lifecycle::drain`](stentor_ports::Lifecycle::drain).
+    /// Number of calls of [`Lifecycle::drain`].
     count: AtomicUsize,
     /// Number of cores that have drained and have no work left.
     idle: AtomicUsize,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 /// Maximum time to establish a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum delay between two attempts to connect (ms).
 const BACKOFF_MAX_MS: u64 = 5_000;
 

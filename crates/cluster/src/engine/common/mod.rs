@@ -11,7 +11,7 @@ mod tls;
 
 pub(crate) use address::{Endpoint, Login, percent_decoded};
 pub(crate) use connection::{
-    Backoff, Outages, Probe, Stream, check_version, connect, within_connect_timeout,
+    Backoff, CONNECT_TIMEOUT, Outages, Probe, Stream, check_version, connect, within_connect_timeout,
 };
 pub(super) use interest::{Change, ChannelName, Interest};
 pub(crate) use outgoing::{Outgoing, Taken};

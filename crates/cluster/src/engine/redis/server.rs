@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::slots::{self, Nodes, Ranges};
 use super::values::{explain, text};
 use crate::engine::Identity;
-use crate::engine::common::{Endpoint, Login};
+use crate::engine::common::{CONNECT_TIMEOUT, Endpoint, Login};
 use redis::{Pipeline, Value};
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,7 +16,8 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Time for a Sentinel, or a node of a cluster, to answer before the next one is asked.
+/// Time for a Sentinel, or a node of a cluster, to answer before the next one is asked. The last one has
+/// [`CONNECT_TIMEOUT`], as a server alone has: no other may know the primaries.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which a connection waits for these answers.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(200);
@@ -165,8 +166,10 @@ impl Server {
             return Ok(answer);
         }
         let mut reasons = Vec::new();
-        for endpoint in endpoints {
-            let asked = timeout(TIMEOUT, async {
+        let mut rest = endpoints.iter();
+        while let Some(endpoint) = rest.next() {
+            let time = if rest.len() == 0 { CONNECT_TIMEOUT } else { TIMEOUT };
+            let asked = timeout(time, async {
                 let connection = Connection::open(self.connecting(), endpoint.clone(), login, None).await?;
                 let replies = connection.send(pipeline).await?;
                 Ok::<_, String>((connection, replies))
