@@ -35,6 +35,8 @@ const LOBBY: Target<'_> =
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a node that a visitor stops has for its answer.
 const STOP_DELAY: Duration = Duration::from_millis(300);
+/// Host names of a demo whose visitors may end its processes, with any port.
+const LOOPBACK_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let replay = match &args.replay {
@@ -68,6 +70,10 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let node = (!is_alone && !name.is_empty()).then(|| ClusterNode { name, stop: Box::new(end_soon) });
         let stops = if is_alone { Some(Stops::Api) } else { node.as_ref().map(|_| Stops::Node) };
         let stops = stops.filter(|_| can_restart);
+        // A foreign page whose name resolves to loopback has the same origin as the demo, and must not use its buttons.
+        if can_restart && (stops.is_some() || worker.is_some()) && config.server.hosts.is_empty() {
+            config.server.hosts = LOOPBACK_HOSTS.map(Into::into).into();
+        }
         let hooks = stops.map(|_| format!("/hooks/{:032x}", fastrand::u128(..)));
         if let Some(path) = &hooks {
             config.hooks.push(Hook {
