@@ -1,7 +1,8 @@
 //! The parts of the control plane's tasks that concern rooms, and the list of a core's sessions.
 
 use super::Protocols;
-use crate::identity::Owner;
+use crate::executor::link::Members;
+use crate::identity::{ClientId, Owner};
 use crate::ports::{Concerned, LinkApp, LinkSocket, SessionApp, SessionDetails, SessionInfo};
 use crate::shared::tasks::{NodeSessionsTask, RoomsTask, SessionWork, SessionsTask, Task};
 use stentor_hub::{Room, SessionId, Topic};
@@ -74,15 +75,19 @@ impl Protocols {
     fn list_session(&self, task: &mut NodeSessionsTask, session: SessionId, queued: usize) -> usize {
         let NodeSessionsTask { query, found, .. } = task;
         let Some(protocol) = self.protocol_of(session) else { return 0 };
-        let (app, sockets) = self.sockets_of_workers(session);
+        let members = self.members_of_workers(session);
         if query.search.is_empty() && !found.takes(queued) {
-            found.count += sockets.len().max(1);
+            found.count += members.map_or(0, |(_, members, client)| members.count(client)).max(1);
             return 0;
         }
+        let app = members.map(|(app, ..)| app);
+        let sockets =
+            members.map_or(Vec::new(), |(_, members, client)| members.list(client, LISTED_ROOMS_BYTES_MAX));
         let mut info = self.describe(session, protocol, LISTED_ROOMS_BYTES_MAX);
         info.details.app = app.map(SessionApp::Number);
         info.details.namespace = self.namespace_of(session).map(Into::into);
-        let steps = SESSION_STEPS * sockets.len().max(1) + info.rooms.len() * ROOM_STEPS;
+        let rooms = info.rooms.len() + sockets.iter().map(|socket| socket.rooms.len()).sum::<usize>();
+        let steps = SESSION_STEPS * sockets.len().max(1) + rooms * ROOM_STEPS;
         if sockets.is_empty() {
             if info.matches(&query.search) {
                 found.add(info);
@@ -90,13 +95,9 @@ impl Protocols {
             return steps;
         }
         for LinkSocket { namespace, id, rooms } in sockets {
-            let mut bytes = 0;
-            let rooms = rooms.into_iter().map(String::from).take_while(|name| {
-                bytes += name.len();
-                bytes <= LISTED_ROOMS_BYTES_MAX
-            });
+            let rooms = rooms.into_iter().map(String::from).collect();
             let details = SessionDetails { namespace: Some((*namespace).into()), ..info.details.clone() };
-            let socket = SessionInfo { id: id.into(), rooms: rooms.collect(), details, ..info.clone() };
+            let socket = SessionInfo { id: id.into(), rooms, details, ..info.clone() };
             if socket.matches(&query.search) {
                 found.add(socket);
             }
@@ -104,12 +105,10 @@ impl Protocols {
         steps
     }
 
-    /// The sockets of a client of an application's workers, with the application.
-    fn sockets_of_workers(&self, session: SessionId) -> (Option<LinkApp>, Vec<LinkSocket>) {
-        let client = self.ex.owner_of(session).and_then(Owner::client);
-        let app = client.and_then(|id| Some(self.clients.engineio.get(id)?.link()?.app));
-        let members = self.ex.link.as_ref().filter(|_| app.is_some()).map(|link| &link.members);
-        let sockets = members.zip(client).map(|(members, client)| members.describe(client));
-        (app, sockets.unwrap_or_default())
+    /// The application of a client of workers, and the sockets of all clients. `None`: the session isn't one of workers.
+    fn members_of_workers(&self, session: SessionId) -> Option<(LinkApp, &Members, ClientId)> {
+        let client = self.ex.owner_of(session).and_then(Owner::client)?;
+        let app = self.clients.engineio.get(client)?.link()?.app;
+        Some((app, &self.ex.link.as_ref()?.members, client))
     }
 }

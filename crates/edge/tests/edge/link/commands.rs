@@ -103,6 +103,36 @@ fn commands_act_on_the_sockets_of_an_application() {
 }
 
 #[test]
+fn a_list_of_sessions_pauses_after_sockets_with_many_rooms() {
+    const CLIENTS: usize = 3;
+    const SOCKETS: usize = 5;
+    let stage = Stage::new(1);
+    let mut clients = Vec::new();
+    for n in 0..CLIENTS {
+        let (io, session) = stage.socket(Way::Socket, &n.to_string(), &[]);
+        for namespace in 0..SOCKETS {
+            let rooms = (0..1_000).map(|room| format!("{room:04}").into()).collect();
+            let socket = LinkSocket { namespace: format!("/{namespace}").into(), id: "a".into(), rooms };
+            stage.entries([LinkEntry::Add { session, socket: Box::new(socket) }]);
+        }
+        clients.push(io);
+    }
+    let check = |limit, expect| {
+        let query = SessionsQuery { search: String::new(), limit };
+        let before = stage.server.metric("command_yields");
+        let list = answer(|done| stage.server.plane().list_sessions(query, done)).unwrap();
+        assert_eq!(list.count, CLIENTS * (SOCKETS + 1));
+        // Each socket is listed with 256 rooms, of 1 KiB. Each room takes 8 of the 8,192 steps of a turn.
+        let longest = list.sessions.iter().map(|info| info.rooms.len()).max();
+        assert!(matches!(longest, Some(1 | 256)), "{longest:?}");
+        stage.server.until_metric("command_yields", |yields| yields == before + expect);
+    };
+    check(SESSIONS_LISTED_MAX, CLIENTS as u64 - 1);
+    // A client that isn't listed takes 1 step.
+    check(1, 1);
+}
+
+#[test]
 fn events_of_the_backend_do_not_reach_clients_of_a_custom_parser() {
     let stage = Stage::new(1);
     let acceptance = LinkAcceptance { parser: LinkParser::Opaque, ..LinkAcceptance::default() };

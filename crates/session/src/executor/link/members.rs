@@ -38,11 +38,18 @@ struct Socket {
 
 impl Socket {
     fn describe(&self) -> LinkSocket {
-        LinkSocket {
-            namespace: self.namespace.clone(),
-            id: self.id.clone(),
-            rooms: self.rooms.iter().map(|room| (**room).into()).collect(),
-        }
+        self.describe_within(usize::MAX)
+    }
+
+    /// The socket with its first rooms, whose names have at most `bytes_max` bytes.
+    fn describe_within(&self, bytes_max: usize) -> LinkSocket {
+        let mut bytes = 0;
+        let rooms = self.rooms.iter().take_while(|room| {
+            bytes += room.len();
+            bytes <= bytes_max
+        });
+        let rooms = rooms.map(|room| (**room).into()).collect();
+        LinkSocket { namespace: self.namespace.clone(), id: self.id.clone(), rooms }
     }
 }
 
@@ -167,6 +174,17 @@ impl Members {
     /// The sockets of a client.
     pub(crate) fn describe(&self, client: ClientId) -> Vec<LinkSocket> {
         self.sockets.get(&client).into_iter().flatten().map(Socket::describe).collect()
+    }
+
+    /// The number of a client's sockets.
+    pub(crate) fn count(&self, client: ClientId) -> usize {
+        self.sockets.get(&client).map_or(0, SmallVec::len)
+    }
+
+    /// The sockets of a client, each with its first rooms, whose names have at most `bytes_max` bytes.
+    pub(crate) fn list(&self, client: ClientId, bytes_max: usize) -> Vec<LinkSocket> {
+        let sockets = self.sockets.get(&client).into_iter().flatten();
+        sockets.map(|socket| socket.describe_within(bytes_max)).collect()
     }
 
     /// A client's socket in a namespace.
