@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use stentor_link::HEADER_BYTES;
 use stentor_ports::{
     Charge, Class, Ledger, LinkDescription, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink,
 };
@@ -20,6 +21,9 @@ const BYTES_MAX: usize = 8 << 20;
 /// Above this number of bytes, the inbox drops messages of other nodes. The applications share it equally, so that one's messages don't
 /// displace another's.
 pub(crate) const NODES_BYTES_MAX: usize = 8 << 20;
+/// Types of the entries that are dropped only above twice the share: WORKERS and SELECT. A lost broadcast is one message less, but a
+/// socket that wasn't disconnected, or hasn't left a room, stays.
+const MEMBERSHIP_TYPES: [u8; 2] = [1, 3];
 
 /// A call of a core.
 #[derive(Debug)]
@@ -225,10 +229,12 @@ impl Inbox {
 
 /// Calls of the cluster.
 impl Inbox {
-    /// Takes a message of another node. Drops and counts it if the application has more than its share of waiting messages.
+    /// Takes a message of another node. Drops and counts it if the application has more than its share of waiting messages, or twice
+    /// its share if the message changes members. All entries of a message are of one kind.
     pub(crate) fn receive(&self, node: u64, app: &str, message: &Bytes) {
         let Some(app) = self.apps.iter().position(|known| **known == *app) else { return };
-        let share = NODES_BYTES_MAX / self.apps.len();
+        let changes_members = message.get(HEADER_BYTES).is_some_and(|first| MEMBERSHIP_TYPES.contains(first));
+        let share = NODES_BYTES_MAX / self.apps.len() * if changes_members { 2 } else { 1 };
         self.change(|calls| {
             if calls.nodes.bytes_by_app.get(&app).is_some_and(|bytes| *bytes > share) {
                 *calls.dropped.entry(app).or_default() += 1;

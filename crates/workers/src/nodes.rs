@@ -17,7 +17,8 @@
 //!
 //! **Invariant.** While a message waits for the engine, no frame of a worker and no message of another node is taken. Messages of other
 //! nodes then wait in the inbox up to its bound, above which they are dropped: nothing waits for this node. For the workers, a dropped
-//! message is one that the engine has lost: its broadcasts and changes reach no socket of this node, its requests get no answer.
+//! message is one that the engine has lost: its broadcasts reach no socket of this node, its requests get no answer. Changes of sockets
+//! have twice the bound, because a socket that was to be disconnected would stay.
 
 use crate::inbox::EngineChanges;
 use crate::occasional::Occasional;
@@ -139,6 +140,12 @@ pub(crate) fn is_of_worker(entry: &NodeEntry) -> bool {
     !matches!(entry, NodeEntry::Workers { .. })
 }
 
+/// `true` for changes of sockets and for numbers of workers: a node that is behind keeps them longer than broadcasts and requests.
+/// Messages have entries of one kind.
+fn changes_members(entry: &NodeEntry) -> bool {
+    matches!(entry, NodeEntry::Workers { .. } | NodeEntry::Select { .. })
+}
+
 /// Entries to send, or a message that the engine had no room for.
 enum Content {
     Open(Box<Writer>),
@@ -149,6 +156,8 @@ struct Outgoing {
     app: usize,
     /// The receiving node. `None`: all others.
     node: Option<u64>,
+    /// The kind of all entries: see [`changes_members`].
+    changes_members: bool,
     content: Content,
     /// Number of entries of workers.
     entries: u64,
@@ -237,8 +246,9 @@ impl Nodes {
             self.apps[app].stats.dropped += entries;
             return;
         }
+        let changes_members = changes_members(entry);
         if let Some(last) = self.outgoing.back_mut()
-            && (last.app, last.node) == (app, node)
+            && (last.app, last.node, last.changes_members) == (app, node, changes_members)
             && let Content::Open(writer) = &mut last.content
             && writer.len() + entry.encoded_len() <= FRAME_BYTES
         {
@@ -248,7 +258,8 @@ impl Nodes {
         }
         let mut writer = Box::<Writer>::default();
         writer.entry(entry);
-        self.outgoing.push_back(Outgoing { app, node, content: Content::Open(writer), entries });
+        let content = Content::Open(writer);
+        self.outgoing.push_back(Outgoing { app, node, changes_members, content, entries });
     }
 
     /// Gives the messages to the engine.

@@ -296,7 +296,7 @@ impl State {
             metric(
                 Counter,
                 "link_cluster_messages_dropped",
-                "Messages of other nodes' workers that this node dropped, because more than 8 MiB of them, shared by the applications, waited for its cores or its engine, by application",
+                "Messages of other nodes' workers that this node dropped, because more than 8 MiB of them, shared by the applications, waited for its cores or its engine (16 MiB for changes of sockets), by application",
                 self.by_app_of_nodes(|nodes| nodes.missed),
             ),
             metric(

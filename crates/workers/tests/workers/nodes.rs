@@ -305,16 +305,26 @@ async fn a_node_that_is_behind_drops_messages_and_nobody_waits_for_it() {
         a.write_handled(&[broadcast(&n.to_string().repeat(LARGE), false)]).await;
     }
     a.write_handled(&[relay(0, 0, r#"{"id":7}"#)]).await;
+    // Changes of sockets are kept up to twice the share, and aren't in a message with broadcasts.
+    a.write_handled(&[broadcast("dropped", false), select("r", false)]).await;
+    for n in 0..8 {
+        let WorkerEntry::Select { namespace, mut select } = select(&n.to_string(), false) else { panic!() };
+        select.rooms = vec!["x".repeat(LARGE / 16 - 1).into(); 16];
+        a.write_handled(&[WorkerEntry::Select { namespace, select }]).await;
+    }
     shop.write_handled(&[declare(0, "/"), broadcast("of another application", false)]).await;
     // Half of the bound, because there are two applications.
     let dropped = there.metric("link_cluster_messages_dropped", &["chat"]);
-    assert_eq!((dropped, there.metric("link_cluster_messages_dropped", &["shop"])), (5, 0));
-    assert!((4 * LARGE..5 * LARGE).contains(&there.held_bytes()));
+    assert_eq!((dropped, there.metric("link_cluster_messages_dropped", &["shop"])), (10, 0));
+    assert!((8 * LARGE..9 * LARGE).contains(&there.held_bytes()));
     *there.is_full.lock().unwrap() = false;
     there.sink.space();
     assert_eq!(shown(there.core().await.1), "own");
     for n in 0..4 {
         assert_eq!(shown(there.core().await.1), n.to_string().repeat(LARGE));
+    }
+    for target in ["r", "0", "1", "2", "3"] {
+        assert_eq!(shown(there.core().await.1), format!("join {target}"));
     }
     assert!(matches!(there.core().await.1, LinkEntry::Broadcast(LinkApp(1), ..)));
     // The worker has no request, and later messages arrive.
