@@ -6,10 +6,9 @@
 //! The block is core and session, encrypted with the seed of the node: a Feistel network of four rounds (Luby and Rackoff) permutes
 //! the numbers of 80 bits. Without the seed, a block reveals nothing about the node and can't be guessed.
 //!
-//! The tag is a checksum of the block. It tells the ids of all sessions, of any node at any time, from other names. So no node needs
-//! a key, or has to have met the issuer, to refuse clients a room with such a name. The checksum has no key, because a forged id
-//! names no session, and no client can use it as a room. A name of 20 characters that a client makes up is taken for an id with
-//! a probability of 2^-40.
+//! The tag is a checksum of the block. By the tag, every node recognizes the ids of all sessions, including those of nodes that it has
+//! never known, and refuses clients a room with such a name. The checksum has no key, because a forged id names no session, and no
+//! client can use it as a room. A random name of 20 characters has a valid tag with a probability of 2^-40.
 //!
 //! An id is not a secret: it doesn't allow a client to act as the session. (The `sid` of Engine.IO is a secret, because requests
 //! of polling clients carry nothing else.)
@@ -29,7 +28,7 @@ const TAG_BYTES: usize = ID_BYTES - BLOCK_BYTES;
 /// Number of bits of one of the two halves of a block.
 const HALF_BITS: u32 = 40;
 const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
-/// Number of rounds with which a Feistel network can't be told from a random permutation.
+/// Number of rounds after which the output of a Feistel network looks random (Luby and Rackoff).
 const ROUNDS: u64 = 4;
 
 /// Sessions of one core have numbers below this one: no core holds 16 million sessions. The check refuses 255 of 256 ids of other

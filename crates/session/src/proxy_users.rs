@@ -215,7 +215,7 @@ mod tests {
             (false, true, &["X-Forwarded-User:"], Ok("-")),
             (false, true, &["X-Forwarded-Groups: admin"], Ok("-")),
             (false, false, &[], Ok("-")),
-            // Other headers have no meaning, whoever sends them.
+            // Similar headers are ignored, whichever peer sends them.
             (false, false, &["X-Forwarded-Users: ann", "Forwarded-User: ann", secret], Ok("-")),
             // The header of any other peer is refused, even if the peer knows the secret.
             (false, false, &[own], Err(Peer)),

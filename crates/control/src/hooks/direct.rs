@@ -45,7 +45,7 @@ impl Direct {
     }
 }
 
-/// Counts a message to sessions that may not have been delivered.
+/// Counts a message to sessions whose delivery isn't confirmed.
 pub(super) fn count_unconfirmed(hook: &Weak<Hook>, event: &str) {
     let Some(hook) = hook.upgrade() else { return };
     hook.metrics.emits_unconfirmed.inc();

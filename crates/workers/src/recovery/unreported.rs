@@ -1,4 +1,4 @@
-//! Sockets whose clients have left, and whose workers haven't handled CLOSED yet.
+//! Sockets of clients that have left, until their worker has handled CLOSED.
 //!
 //! ```text
 //!  CLOSED ──► unreported ── PERSIST ───────────────────────► kept, as PERSIST has it
