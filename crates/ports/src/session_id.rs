@@ -6,9 +6,9 @@
 //! The block is core and session, encrypted with the seed of the node: a Feistel network of four rounds (Luby and Rackoff) permutes
 //! the numbers of 80 bits. Without the seed, a block reveals nothing about the node and can't be guessed.
 //!
-//! The tag is a checksum of the block. By the tag, every node recognizes the ids of all sessions, including those of nodes that it has
-//! never known, and refuses clients a room with such a name. The checksum has no key, because a forged id names no session, and no
-//! client can use it as a room. A random name of 20 characters has a valid tag with a probability of 2^-40.
+//! The tag is a checksum of the block. By the tag, every node recognizes the ids of all sessions, including those of nodes that it
+//! has never known, and refuses clients a room with such a name. The checksum has no key, because a forged id names no session, and
+//! no client can use it as a room. A random name of 20 characters has a valid tag with a probability of 2^-40.
 //!
 //! An id is not a secret: it doesn't allow a client to act as the session. (The `sid` of Engine.IO is a secret, because requests
 //! of polling clients carry nothing else.)
