@@ -306,6 +306,8 @@ push = true
   // A feed that fails, so that the status has all of its members.
   await within(fetch(`${server.http}/feed/fetched/a`), 'an answer');
   await subscribe('fetched/b');
+  // The stream begins before the key's document is fetched.
+  await until('a document of fetched/b', async () => (await answered(keys, '200', '?search=fetched/b')).feeds[0]?.state === 'live');
   const { feeds: rows, ...sums } = await answered(keys, '200', '?search=fetched');
   assert.deepEqual([rows.map(({ key, state }) => `${key} ${state}`), sums], [['fetched/a stale', 'fetched/b live'], { count: 2, truncated: false }]);
   const [{ reason, failures }, { fetch_seconds: took, ...live }] = rows;
