@@ -1,8 +1,9 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, the commands of `judge`, and the internal
-//! `worker`.
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `size`, `peers`, `install`, the commands of `judge`, and the
+//! internal `worker`.
 
 mod generate;
 mod judge;
+mod size;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -47,6 +48,8 @@ enum Command {
     History(judge::HistoryArguments),
     /// Run a scenario and compare it with an earlier result; the exit code is the verdict.
     Gate(judge::GateArguments),
+    /// Compute the cores, memory and nodes for a load, from committed measurements.
+    Size(size::SizeArguments),
     /// Check whether this machine is fit to measure on, and how precise its figures are.
     Doctor(Placing),
     /// List the scenarios.
@@ -152,6 +155,7 @@ pub fn main(
         Command::Compare(arguments) => done(judge::run_compare(&arguments, out)),
         Command::History(arguments) => done(judge::run_history(&arguments, out)),
         Command::Gate(arguments) => judge::run_gate(arguments, out, progress),
+        Command::Size(arguments) => done(size::size(&arguments, out, progress)),
         Command::Doctor(placing) => {
             done(print(out, examine(placing.server_core, placing.generator_core, &placing.congestion)))
         }

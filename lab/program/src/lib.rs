@@ -10,6 +10,7 @@
 //! - [`mod@bench`]: alternating runs of servers against each other, and the resulting table;
 //! - `doctor`: checks whether a machine is suitable for measurements;
 //! - `ceiling`: the generator's own cost, beside a bare client;
+//! - [`sizing`]: the machines that a load needs, from committed measurements;
 //! - [`scenario`]: published comparisons, run by the bench, with the texts that explain them.
 //!
 //! Deliberately absent: verdicts by throughput alone, and reading a server's internals.
@@ -29,6 +30,7 @@ mod payload;
 mod plot;
 pub mod scenario;
 mod seconds;
+pub mod sizing;
 mod table;
 mod templates;
 mod upstream;

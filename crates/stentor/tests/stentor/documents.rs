@@ -201,6 +201,7 @@ const READERS: [(&str, &[&str]); 6] = [
             "docs/operate.md#start-and-stop",
             "docs/operate.md#limits",
             "docs/operate.md#capacity",
+            "docs/sizing.md#calculate",
             "docs/metrics.md#alerts",
             "docs/deploy/README.md#behind-nginx",
             "docs/deploy/README.md#containers",

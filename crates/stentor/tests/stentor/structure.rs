@@ -63,7 +63,7 @@ const SLOW: [(&str, &str); 10] = [
 
 /// Integration test programs other than the one with the crate's name, each with the reason why it is
 /// separate.
-const PROGRAMS: [(&str, &str); 16] = [
+const PROGRAMS: [(&str, &str); 17] = [
     ("cluster/churn_memory", "measures its process's memory"),
     ("cluster/contract", "real servers of Redis and NATS"),
     ("cluster/frames", "measures its process's memory"),
@@ -79,6 +79,7 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("hub/presence_memory", "measures its process's memory"),
     ("hub/room_memory", "measures its process's memory"),
     ("lab/budget", "measures its process's processor time"),
+    ("lab/sizing", "an optimized server"),
     ("stentor/slow", "seconds of real time, and other programs"),
 ];
 

@@ -16,7 +16,7 @@ fn command(line: &str) -> Option<Vec<&str>> {
 fn commands_in_documents_are_valid() {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let mut checked = 0;
-    for page in ["benchmarks.md", "lab.md", "operate.md", "results/README.md"] {
+    for page in ["benchmarks.md", "lab.md", "operate.md", "results/README.md", "sizing.md"] {
         let text = std::fs::read_to_string(docs.join(page)).unwrap();
         for words in text.lines().filter_map(command) {
             checked += 1;
