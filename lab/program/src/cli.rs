@@ -23,6 +23,8 @@ use crate::measure::end_children_on_signal;
 use crate::scenario::{self, Record, SCENARIOS, Scenario, tell};
 
 const NAME: &str = "stentor-lab";
+/// The scenario of `bench`.
+const GOALS: &str = "goals";
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
 #[derive(Parser)]
@@ -146,7 +148,7 @@ pub fn main(
     // Standard input isn't locked, because the generator reads and writes on another thread.
     let mut input = BufReader::new(std::io::stdin());
     let result = match command {
-        Command::Bench(run) => done(run_scenario("goals", Effort::Full, &run, out, progress)),
+        Command::Bench(run) => done(run_scenario(GOALS, Effort::Full, &run, out, progress)),
         Command::Generate(arguments) => done(generate::generate(arguments, out)),
         Command::Run(RunArguments { scenario, run }) => {
             done(run_scenario(&scenario, Effort::Quick, &run, out, progress))
@@ -190,6 +192,12 @@ fn run_scenario(
     let (record, page) = run_record(scenario, run.effort().unwrap_or(usual), run, progress)?;
     for warning in bench::warnings(&record.report) {
         print(out, format_args!("warning: {warning}\n"))?;
+    }
+    if scenario.name == GOALS {
+        print(
+            out,
+            format_args!("The goals of docs/benchmarks.md:\n{}\n", scenario::results(&record.report)),
+        )?;
     }
     print(out, format_args!("{}\n{}\n", record.report, page.display()))?;
     match record.is_complete() {

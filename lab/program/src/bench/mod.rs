@@ -26,7 +26,7 @@ mod stats;
 mod trial;
 
 pub use case::Effort;
-pub(crate) use case::{Case, Course};
+pub(crate) use case::{Case, Course, Goal};
 pub(crate) use curve::Curve;
 pub(crate) use disturbance::warnings;
 pub use metric::Metric;

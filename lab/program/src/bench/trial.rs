@@ -249,8 +249,12 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         (
             Metric::CpuPerPublication,
             per_message.and_then(|(all, started)| {
-                let entry = started.filter(|_| ran.figures.contains_key(&Metric::EngineBytes))?;
-                Some(micros(entry.max(all.saturating_sub(entry))) * connections)
+                let node = match ran.figures.contains_key(&Metric::EngineBytes) {
+                    true => started.map(|entry| entry.max(all.saturating_sub(entry)))?,
+                    // One node.
+                    false => Some(all).filter(|_| case.metrics.contains(&Metric::CpuPerPublication))?,
+                };
+                Some(micros(node) * connections)
             }),
         ),
         (Metric::CpuPerConnection, outcome.server_cpu_per_connection().map(micros)),

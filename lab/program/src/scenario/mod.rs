@@ -1,5 +1,5 @@
 //! Scenarios: published comparisons, repeated, and our own. `declared` reads them. [`crate::bench`] measures their cases. Results
-//! are stored (`record`), drawn (`html`, `drawn`, `marks`) and compared (`compare`, `history`, `gate`).
+//! are stored (`record`), drawn (`html`, `drawn`, `marks`) and compared (`compare`, `history`, `gate`). `rows` has the goals by work.
 
 pub(crate) mod compare;
 mod declared;
@@ -10,12 +10,14 @@ mod html;
 mod machine;
 mod marks;
 mod record;
+mod rows;
 mod run;
 
 pub use declared::{SCENARIOS, Scenario};
 pub(crate) use html::{folder_pages, page};
 pub(crate) use machine::Machine;
 pub use record::Record;
+pub(crate) use rows::results;
 pub use run::run;
 pub(crate) use run::tell;
 
