@@ -148,9 +148,9 @@ async function open(t, address) {
  * them. A block that `keeps` running needs the next terminal. `before` and `then` are what the page asks its reader to do; `not` is the reason why a block isn't pasted.
  */
 const READY = 'ready http://127.0.0.1:8000';
-const NO_RUST = { not: 'needs Rust' };
-const NO_SYSTEMD = { not: 'needs systemd: tests/clients/all/link-deploys.test.mjs' };
-const NO_KUBERNETES = { not: 'needs a cluster: tests/package/kubernetes.test.mjs' };
+const NO_RUST = { not: 'needs Rust; `make test` installs the requirements and runs the tests itself' };
+const NO_SYSTEMD = { not: "needs systemd; tests/clients/all/deploy.test.mjs verifies the units, and link-deploys.test.mjs runs the workers' commands" };
+const NO_KUBERNETES = { not: 'needs a cluster; tests/package/kubernetes.test.mjs compares the commands with the manifests, and runs their pods' };
 const DEMO = { keeps: true, prints: [READY], then: ({ interrupt }) => interrupt() };
 const INSTALLED = { prints: [], then: ({ has }) => has('usr/bin/stentor') };
 
@@ -339,7 +339,10 @@ for (const [name, { needs, blocks: expected, folder = '' }] of Object.entries(PA
         continue;
       }
       const { not, before, keeps, prints, then } = expected[at++];
-      if (not) continue;
+      if (not) {
+        t.diagnostic(`not pasted: ${block.text.split('\n')[0]} (${not})`);
+        continue;
+      }
       for (const text of prints) if (typeof text === 'string') assert.ok(page.replaceAll('`', '').includes(text), `${name} doesn't say that a block prints ${text}`);
       await before?.({ t, terminals, pasted, state });
       const used = free();

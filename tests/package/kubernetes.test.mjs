@@ -22,6 +22,8 @@ const files = readdirSync(manifests).filter((name) => name.endsWith('.yaml')).ma
 const workers = path.join(manifests, 'workers/chat.yaml');
 const cluster = path.join(manifests, 'cluster/stentor.yaml');
 const ingress = path.join(manifests, 'ingress-nginx/ingress.yaml');
+const istio = path.join(manifests, 'istio/stentor.yaml');
+const definitions = path.join(here, 'istio/build/crds.yaml');
 const operator = path.join(manifests, 'prometheus-operator/servicemonitor.yaml');
 
 const validate = (version, ...files) => spawnSync(path.join(programs, 'kubernetes-validate'), ['--strict', '--quiet', '-k', version, ...files], { encoding: 'utf8' });
@@ -82,6 +84,24 @@ test('the manifests name each other correctly', { skip }, () => {
   assert.ok(admin.spec.ports.some(({ name }) => name === endpoint.port));
   const { secretKeyRef } = container.env.find(({ name }) => name === 'STENTOR_SERVER_ADMIN_TOKEN').valueFrom;
   assert.deepEqual(endpoint.authorization.credentials, secretKeyRef);
+});
+
+test("Istio's objects fit its schemas, lead to the Service, and have the times of Envoy's file", { skip: skip || (!existsSync(definitions) && 'run scripts/setup-tests') }, (t) => {
+  const check = (file) => spawnSync(path.join(programs, 'python'), [path.join(here, 'istio/validate.py'), definitions, file], { encoding: 'utf8' });
+  const { status, stdout, stderr } = check(istio);
+  assert.equal(status, 0, stdout + stderr);
+  const wrong = path.join(temporary(t), 'istio.yaml');
+  writeFileSync(wrong, readFileSync(istio, 'utf8').replace('idleTimeout:', 'idletimeout:'));
+  assert.match(check(wrong).stdout, /'idletimeout' was unexpected/);
+
+  const [gateway, { spec: { hosts, gateways, http: [route] } }, { spec: { host, trafficPolicy: { connectionPool } } }] = objects(istio);
+  assert.deepEqual([gateways, hosts], [[gateway.metadata.name], gateway.spec.servers[0].hosts]);
+  const { one } = parts(...files);
+  const service = one('Service');
+  for (const name of [host, route.route[0].destination.host]) assert.equal(name, `${service.metadata.name}.default.svc.cluster.local`);
+  assert.equal(route.route[0].destination.port.number, service.spec.ports[0].port);
+  const envoy = readFileSync(path.join(manifests, '../envoy.yaml'), 'utf8');
+  for (const line of [`timeout: ${route.timeout}`, `connect_timeout: ${connectionPool.tcp.connectTimeout}`, `idle_timeout: ${connectionPool.http.idleTimeout}`]) assert.ok(envoy.includes(line), line);
 });
 
 test('the pod has no privileges, time to shut down, and memory for its limit', { skip }, () => {
@@ -214,6 +234,9 @@ test('several pods of Stentor with a worker beside each: one application, and us
     return { stentor, sidecar };
   };
   const pods = [await start('one'), await start('two')];
+  // The worker names no application: it belongs to the only one of the ConfigMap.
+  const { links } = await (await fetch(`${pods[0].stentor.admin}/api/v1/links`, { headers: { Authorization: `Bearer ${secrets.token}` } })).json();
+  assert.deepEqual([...new Set(links.map(({ app }) => app))], ['chat']);
   const [ann, bob] = pods.map(({ stentor }, n) => user(t, stentor.http, ['Ann', 'Bob'][n]));
   for (const { socket } of [ann, bob]) if (!socket.connected) await once(socket, 'connect');
   const heard = async (by, wanted) => {
@@ -234,6 +257,44 @@ test('several pods of Stentor with a worker beside each: one application, and us
   const again = heard(ann, 'again');
   await bob.socket.emitWithAck('message', 'again');
   await again;
+});
+
+/** The commands of a page's blocks that begin with a program's name, as their words. */
+function commandsOf(page, program) {
+  const blocks = [...readFileSync(path.resolve(here, '../..', page), 'utf8').matchAll(/^```sh\n(.*?)^```$/gms)].map(([, text]) => text.replaceAll('\\\n', ' '));
+  return blocks.flatMap((text) => text.split('\n')).filter((line) => line.startsWith(`${program} `)).map((line) => line.split(/\s+/));
+}
+
+test("the pages' commands of kubectl make the secrets that the manifests need, and name their objects", { skip }, () => {
+  const commands = ['docs/deploys.md', 'docs/deploy/README.md'].flatMap((page) => commandsOf(page, 'kubectl'));
+  assert.equal(commands.length, 12);
+  const secrets = new Map();
+  const applied = [];
+  for (const [, verb, ...words] of commands) {
+    const deployments = applied.filter(({ kind }) => kind === 'Deployment');
+    const deployment = () => deployments.findLast(({ metadata }) => words.includes(`deployment/${metadata.name}`));
+    if (verb === 'create') {
+      const [kind, type, name, ...literals] = words;
+      assert.deepEqual([kind, type], ['secret', 'generic']);
+      const keys = literals.map((literal) => /^--from-literal=([\w-]+)=/.exec(literal)?.[1]).filter(Boolean);
+      secrets.set(name, [...(secrets.get(name) ?? []), ...keys]);
+    } else if (verb === 'apply') {
+      const folder = path.resolve(here, '../..', words[1]);
+      applied.push(...objects(...readdirSync(folder).filter((name) => name.endsWith('.yaml')).map((name) => path.join(folder, name))));
+      for (const { spec: { template: { spec } } } of applied.filter(({ kind }) => kind === 'Deployment')) {
+        for (const { valueFrom } of [...spec.containers, ...spec.initContainers ?? []].flatMap(({ env }) => env).filter(({ valueFrom }) => valueFrom?.secretKeyRef)) {
+          const { name, key } = valueFrom.secretKeyRef;
+          assert.ok(secrets.get(name)?.includes(key), `no command makes ${key} of the secret ${name} before it is needed`);
+        }
+      }
+    } else if (verb === 'set') {
+      const [container] = /^\w+(?==)/.exec(words.at(-1));
+      assert.ok(deployment().spec.template.spec.containers.some(({ name }) => name === container), container);
+    } else {
+      assert.equal(verb, 'rollout');
+      assert.ok(deployment(), words.join(' '));
+    }
+  }
 });
 
 const chart = path.resolve(here, '../../docs/deploy/helm/stentor');
@@ -259,11 +320,8 @@ function rendered(t, ...values) {
   return all;
 }
 
-test('the chart is what the manifests are, with labels of its own', { skip: noHelm }, (t) => {
-  const { status, stdout, stderr } = helm('lint', '--strict', chart);
-  assert.equal(status, 0, stdout + stderr);
-  const [, version] = /^\[workspace\.package\]\nversion = "(.+)"/m.exec(readFileSync(path.resolve(here, '../../Cargo.toml'), 'utf8'));
-  assert.match(readFileSync(path.join(chart, 'Chart.yaml'), 'utf8'), new RegExp(`^version: ${version}\nappVersion: "${version}"$`, 'm'));
+/** Objects in an order of their own, without the labels of charts, defaults, and comments in the configuration. */
+function comparable(all) {
   const own = /^(app\.kubernetes\.io\/(instance|version|managed-by)|helm\.sh\/chart|checksum\/config)$/;
   const plain = (value) => {
     if (Array.isArray(value)) return value.map(plain);
@@ -271,15 +329,51 @@ test('the chart is what the manifests are, with labels of its own', { skip: noHe
     const left = Object.entries(value).filter(([name, inner]) => !own.test(name) && !(name === 'imagePullPolicy') && !(name === 'type' && inner === 'ClusterIP'));
     return Object.fromEntries(left.map(([name, inner]) => [name, plain(inner)]).filter(([name, inner]) => name !== 'annotations' || Object.keys(inner).length));
   };
-  // The configuration differs in comments only.
   const settings = (object) => (object.kind === 'ConfigMap' ? { ...object, data: object.data['stentor.toml'].split('\n').filter((line) => line && !line.startsWith('#')) } : object);
-  const sorted = (all) => all.map(settings).map(plain).sort((one, other) => (JSON.stringify([one.kind, one.metadata.name]) < JSON.stringify([other.kind, other.metadata.name]) ? -1 : 1));
-  assert.deepEqual(sorted(rendered(t, '--set', 'serviceMonitor.enabled=true')), sorted([...objects(...files), ...objects(operator)]));
+  return all.map(settings).map(plain).sort((one, other) => (JSON.stringify([one.kind, one.metadata.name]) < JSON.stringify([other.kind, other.metadata.name]) ? -1 : 1));
+}
+
+test('the chart is what the manifests are, with labels of its own', { skip: noHelm }, (t) => {
+  const { status, stdout, stderr } = helm('lint', '--strict', chart);
+  assert.equal(status, 0, stdout + stderr);
+  const [, version] = /^\[workspace\.package\]\nversion = "(.+)"/m.exec(readFileSync(path.resolve(here, '../../Cargo.toml'), 'utf8'));
+  assert.match(readFileSync(path.join(chart, 'Chart.yaml'), 'utf8'), new RegExp(`^version: ${version}\nappVersion: "${version}"$`, 'm'));
+  assert.deepEqual(comparable(rendered(t, '--set', 'serviceMonitor.enabled=true')), comparable([...objects(...files), ...objects(operator)]));
+});
+
+test('the chart with a worker, as a cluster, is what the manifest of several pods is', { skip: noHelm }, (t) => {
+  const expected = objects(cluster);
+  const one = (kind, name) => expected.find((object) => object.kind === kind && object.metadata.name === name);
+  const { template } = one('Deployment', 'stentor').spec;
+  const [worker] = template.spec.initContainers;
+  // The chart has names of its own for them.
+  worker.name = 'worker';
+  one('Service', 'chat').metadata.name = 'stentor-worker';
+  const config = path.join(temporary(t), 'stentor.toml');
+  writeFileSync(config, one('ConfigMap', 'stentor').data['stentor.toml']);
+  const values = ['replicas=3', 'cluster.enabled=true', 'worker.enabled=true', `worker.image=${worker.image}`, 'worker.env[0].name=CLIENTS', 'worker.env[0].value=https://www.example.com'];
+  const all = rendered(t, '--set-file', `config=${config}`, ...values.flatMap((value) => ['--set', value]));
+  assert.deepEqual(comparable(all), comparable(expected));
+});
+
+test("the commands of the chart's page render it", { skip: noHelm }, (t) => {
+  const folder = temporary(t);
+  const config = path.join(folder, 'stentor.toml');
+  writeFileSync(config, '');
+  const commands = commandsOf('docs/deploy/helm/stentor/README.md', 'helm');
+  assert.equal(commands.length, 2);
+  for (const [, install, name, at, ...values] of commands) {
+    assert.deepEqual([install, name, path.resolve(here, '../..', at)], ['install', 'stentor', chart]);
+    const all = rendered(t, ...values.map((value) => value.replace('config=stentor.toml', `config=${config}`)));
+    assert.deepEqual([...new Set(all.map(({ kind }) => kind))].sort(), ['ConfigMap', 'Deployment', 'PodDisruptionBudget', 'Service']);
+  }
 });
 
 test('values of the chart: each has an effect, and a misspelled one fails', { skip: noHelm }, (t) => {
   const values = ['image.repository=example.org/push', 'image.tag=1.2.3', 'replicas=3', 'ingress.enabled=true', 'ingress.host=push.example.org', 'ingress.className=nginx', 'ingress.tlsSecret=cert',
-    'adminToken.secret=other', 'env[0].name=KEY', 'env[0].value=x', 'podAnnotations.a=b', 'nodeSelector.disk=ssd', 'service.port=8080'];
+    'adminToken.secret=other', 'env[0].name=KEY', 'env[0].value=x', 'podAnnotations.a=b', 'nodeSelector.disk=ssd', 'service.port=8080',
+    'worker.enabled=true', 'worker.image=example.org/chat:2', 'worker.command={bun,index.ts}', 'worker.port=3001', 'worker.readyPath=/up', 'worker.token.secret=tokens', 'worker.token.key=chat',
+    'worker.env[0].name=KEY', 'worker.env[0].value=y', 'worker.resources.limits.memory=1Gi', 'cluster.enabled=true', 'cluster.secret=nodes', 'cluster.engineKey=url', 'cluster.secretKey=key'];
   const all = rendered(t, ...values.flatMap((value) => ['--set', value]));
   const one = (kind) => all.find((object) => object.kind === kind);
   const { replicas, template } = one('Deployment').spec;
@@ -287,10 +381,18 @@ test('values of the chart: each has an effect, and a misspelled one fails', { sk
   assert.deepEqual([replicas, container.image, template.metadata.annotations.a, template.spec.nodeSelector], [3, 'example.org/push:1.2.3', 'b', { disk: 'ssd' }]);
   assert.equal(container.env.find(({ name }) => name === 'STENTOR_SERVER_ADMIN_TOKEN').valueFrom.secretKeyRef.name, 'other');
   assert.equal(container.env.find(({ name }) => name === 'KEY').value, 'x');
+  const [worker] = template.spec.initContainers;
+  assert.deepEqual([worker.image, worker.command, worker.ports[0].containerPort, worker.readinessProbe.httpGet.path], ['example.org/chat:2', ['bun', 'index.ts'], 3001, '/up']);
+  assert.equal(worker.resources.limits.memory, '1Gi');
+  const valuesOf = ({ env }) => Object.fromEntries(env.map(({ name, value, valueFrom }) => [name, value ?? valueFrom.secretKeyRef ?? valueFrom.fieldRef]));
+  const { PORT, KEY, STENTOR_TOKEN } = valuesOf(worker);
+  assert.deepEqual([PORT, KEY, STENTOR_TOKEN], ['3001', 'y', { name: 'tokens', key: 'chat' }]);
+  const { STENTOR_CLUSTER_ENGINE, STENTOR_CLUSTER_SECRET, ...own } = valuesOf(container);
+  assert.deepEqual([own.STENTOR_TOKEN, STENTOR_CLUSTER_ENGINE, STENTOR_CLUSTER_SECRET], [STENTOR_TOKEN, { name: 'nodes', key: 'url' }, { name: 'nodes', key: 'key' }]);
   const { rules, tls, ingressClassName } = one('Ingress').spec;
   assert.deepEqual([rules[0].host, tls[0].secretName, ingressClassName], ['push.example.org', 'cert', 'nginx']);
   assert.equal(one('Service').spec.ports[0].port, 8080);
-  for (const wrong of ['replica=3', 'image.repo=x', 'replicas=many', 'ingress.enabled=true']) {
+  for (const wrong of ['replica=3', 'image.repo=x', 'replicas=many', 'ingress.enabled=true', 'worker.enabled=true', 'worker.port=0', 'worker.name=x', 'cluster.engine=redis://redis:6379']) {
     const { status, stderr } = helm('template', 'stentor', chart, '--set', wrong);
     assert.notEqual(status, 0, wrong);
     assert.match(stderr, /values don't meet the specifications of the schema/, wrong);

@@ -80,6 +80,15 @@ test('without a program for the platform, the npm package says what to do', (t) 
   assert.match(other.stderr, /no program for win32-\w+, only linux-x64 and linux-arm64\. .*WSL2/);
 });
 
+// Of a release, it names packages of registries instead.
+test('the files that README.md installs exist', { skip: process.arch !== 'x64' && 'it names those for x86_64' }, () => {
+  const [made, page] = [readdirSync(output), readFileSync(path.join(checkout, 'README.md'), 'utf8')];
+  for (const [, name] of page.matchAll(/\.\/target\/package\/([^\s`)]+)/g)) {
+    const [begin, end = ''] = name.split('*');
+    assert.ok(made.some((file) => file.startsWith(begin) && file.endsWith(end)), name);
+  }
+});
+
 test('pip from a registry, with nothing but Python: the demo', { skip: noChroot || (!existsSync(venv) && 'run scripts/setup-tests') }, async (t) => {
   const served = await registry(t, output, version);
   const [executable, stdlib, site] = run(`${venv}/bin/python`, '-c', 'import os, pip, sys, sysconfig; print(os.path.realpath(sys.executable), sysconfig.get_paths()["stdlib"], os.path.dirname(os.path.dirname(pip.__file__)))').trim().split(' ');

@@ -57,10 +57,13 @@ const NOT_RUN: [(&str, &str); 39] = [
     ("python3 -m venv ", "tests/clients/all/link-python.test.mjs runs the chat"),
     (".venv/bin/python ", "the same"),
     ("docker ", "needs a container runtime; tests/clients/all/deploy.test.mjs covers the environment"),
-    ("kubectl ", "needs a cluster; tests/package/kubernetes.test.mjs runs the pods of the manifests"),
-    ("helm ", "needs a cluster"),
+    (
+        "kubectl ",
+        "needs a cluster; tests/package/kubernetes.test.mjs compares it with the manifests, and runs their pods",
+    ),
+    ("helm ", "needs a cluster; the same test renders the chart with these values"),
     ("npx ", "tests/package/server-packages.test.mjs runs the packages of the server"),
-    ("pipx ", "the same"),
+    ("pipx ", "it needs a newer pip from PyPI first; the same test installs the package by pip"),
     ("ssh-keygen -Y verify ", "the same test verifies a release"),
     ("sha256sum --check ", "the same"),
     (
