@@ -168,31 +168,43 @@ impl Differ {
             let diff = Diff { delta: Delta::Snapshot, steps: 0 };
             return Ok(Update { text: self.parse(new)?.into_minified(), diff });
         };
-        let mut text = Cow::Borrowed(new);
-        let mut compared = lockstep::compare(&self.options, &self.keys, old, &text);
-        if compared.as_ref().is_err_and(|unsure| *unsure == Unsure::Space)
-            && let Some(minified) = stentor_json::without_space(new)
-        {
-            compared = lockstep::compare(&self.options, &self.keys, old, &minified);
-            text = Cow::Owned(minified);
-        }
-        if let Ok((writer, steps)) = compared {
-            let is_long = writer.len() > self.patch_bytes_max(text.len());
-            let patch = writer.finish();
-            let delta = match self.options.ignored.judge(&patch) {
-                Verdict::Ignored => Some(Delta::Unchanged),
-                Verdict::Changed if is_long => Some(Delta::Snapshot),
-                Verdict::Changed => Some(Delta::Patch(patch)),
-                Verdict::Unsure => None,
-            };
-            if let Some(delta) = delta {
-                return Ok(Update { text, diff: Diff { delta, steps } });
-            }
+        if let Some(update) = self.update_in_place(old, new, usize::MAX) {
+            return Ok(update);
         }
         let parsed = self.parse(new)?;
         let diff = self.parse(old).ok().map(|old| self.diff(&old, &parsed));
         let diff = diff.unwrap_or(Diff { delta: Delta::Snapshot, steps: 0 });
         Ok(Update { text: parsed.into_minified(), diff })
+    }
+
+    /// Does the same as [`update`](Self::update), if no more than `parse_bytes_max` bytes of both texts must be
+    /// parsed for it. `None` otherwise, and if `new` isn't JSON. Takes time in proportion to the lengths of the
+    /// texts: in a release build about a microsecond for a kilobyte, and five if `new` has much whitespace.
+    pub fn update_in_place<'t>(
+        &self,
+        old: &[u8],
+        new: &'t [u8],
+        parse_bytes_max: usize,
+    ) -> Option<Update<'t>> {
+        let compare = |new: &[u8]| lockstep::compare(&self.options, &self.keys, old, new, parse_bytes_max);
+        let (text, compared) = match compare(new) {
+            Err(Unsure::Space) => {
+                let text = stentor_json::without_space(new)?;
+                let compared = compare(&text);
+                (Cow::Owned(text), compared)
+            }
+            compared => (Cow::Borrowed(new), compared),
+        };
+        let (writer, steps) = compared.ok()?;
+        let is_long = writer.len() > self.patch_bytes_max(text.len());
+        let patch = writer.finish();
+        let delta = match self.options.ignored.judge(&patch) {
+            Verdict::Ignored => Delta::Unchanged,
+            Verdict::Changed if is_long => Delta::Snapshot,
+            Verdict::Changed => Delta::Patch(patch),
+            Verdict::Unsure => return None,
+        };
+        Some(Update { text, diff: Diff { delta, steps } })
     }
 
     /// Returns the maximum size of a patch for a new document of this size.

@@ -2,8 +2,9 @@
 //!
 //! Both texts are without whitespace, and the old one was checked. After the same bytes at the same place,
 //! text is JSON in one version if it is in the other, so equal text needs no check: it is skipped in blocks,
-//! and only its brackets and commas are read, because they locate a difference within the document. Where the
-//! texts differ, there are two cases:
+//! and only its brackets and commas are read, because they locate a difference within the document. After the
+//! last difference not even these are read, unless they may change what a difference means (module
+//! [`rest`]). Where the texts differ, there are two cases:
 //!
 //! 1. A value was replaced by another one. It is read in both texts, and the comparison continues after it.
 //! 2. Any other difference: members or elements were added, removed or moved. The innermost array or object
@@ -13,11 +14,13 @@
 //! and to an object with duplicate names. If the root itself is affected, or too much text would be parsed
 //! more than once, this module gives up, and the complete documents are compared.
 //!
-//! Invariants: `old[..at]` and `new[..new_at]` have the same open arrays and objects, with the same number of
-//! parts before the current one. `commas` has an entry for each of these parts but the first, and `members`
-//! for each changed member. The output of `writer` from `frame.written` on belongs to the frame.
+//! Invariants: `old[..at]` and `new[..new_at]` have the same open arrays and objects (`frames`, then `opens`),
+//! with the same number of parts before the current one. `commas` has an entry for each of these parts but
+//! the first, and `members` for each changed member. The output of `writer` from `frame.written` on belongs to
+//! the frame.
 
 mod close;
+mod rest;
 
 use super::Options;
 use super::hash::Keys;
@@ -26,7 +29,8 @@ use super::tape::{self, Parsed};
 use super::text;
 use super::walk::{Walk, Work};
 use super::write::{PathMark, Token, Writer};
-use stentor_json::{BLOCK_BYTES, DEPTH_MAX, Strings, Visitor, mask};
+use rest::{Attempts, common_prefix};
+use stentor_json::{BLOCK_BYTES, DEPTH_MAX, Strings, Visitor, is_space, mask};
 
 /// Reason why the complete documents must be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +41,14 @@ pub(crate) enum Unsure {
     Other,
 }
 
-/// An open array or object.
+/// An array or object that was opened after the last difference.
+struct Open {
+    start: u32,
+    /// Length of `commas` in [`Lockstep`] before it began.
+    commas: u32,
+}
+
+/// An open array or object with a difference inside.
 #[derive(Clone, Copy)]
 struct Frame {
     /// Start of the array or object in both texts.
@@ -70,6 +81,8 @@ pub(crate) struct Lockstep<'a> {
     /// `true` if a value ends at `token`.
     after_value: bool,
     frames: Vec<Frame>,
+    /// The arrays and objects inside those of `frames`. Empty while a difference is handled.
+    opens: Vec<Open>,
     /// Positions of the commas of all open frames, in the old text.
     commas: Vec<u32>,
     /// Position before the name of each changed member of an open frame, in the old text.
@@ -81,12 +94,13 @@ pub(crate) struct Lockstep<'a> {
 }
 
 /// Returns the patch from `old` to `new`, possibly without operations, and the number of steps of the
-/// comparison.
+/// comparison. At most `parse_bytes_max` bytes are parsed, and no more than both texts have.
 pub(crate) fn compare(
     options: &Options,
     keys: &Keys,
     old: &[u8],
     new: &[u8],
+    parse_bytes_max: usize,
 ) -> Result<(Writer, u64), Unsure> {
     // A value takes at least two bytes.
     let may_exceed = |text: &[u8]| {
@@ -105,10 +119,11 @@ pub(crate) fn compare(
         token: 0,
         after_value: false,
         frames: Vec::new(),
+        opens: Vec::new(),
         commas: Vec::new(),
         members: Vec::new(),
         writer: Writer::new(),
-        parse_bytes: old.len() + new.len(),
+        parse_bytes: parse_bytes_max.min(old.len() + new.len()),
         work: Work::for_bytes(options, old.len() + new.len()),
     };
     lockstep.run()?;
@@ -131,8 +146,10 @@ impl<'a> Lockstep<'a> {
         loop {
             self.pass_equal()?;
             if self.at == self.old.len() && self.new_at == self.new.len() {
-                return if self.frames.is_empty() && self.after_value { Ok(()) } else { Err(Unsure::Other) };
+                let has_ended = self.frames.is_empty() && self.opens.is_empty() && self.after_value;
+                return if has_ended { Ok(()) } else { Err(Unsure::Other) };
             }
+            self.begin_frames();
             self.difference()?;
             if self.writer.len() > 2 * self.new.len() + 1024 {
                 return Err(Unsure::Other);
@@ -142,29 +159,54 @@ impl<'a> Lockstep<'a> {
 
     /// Skips equal text up to the next difference, or the end.
     fn pass_equal(&mut self) -> Result<(), Unsure> {
-        let mut strings = Strings::default();
+        let old = self.old;
+        let equal = common_prefix(&old[self.at..], &self.new[self.new_at..]);
+        let is_rest = self.at + equal == old.len() && self.new_at + equal == self.new.len();
+        let mut attempts = Attempts::new(is_rest);
+        if self.skip_rest(self.at, &mut attempts)? {
+            return Ok(());
+        }
+        let (blocks, tail) = old[self.at..self.at + equal].as_chunks();
         let mut padded = [b' '; BLOCK_BYTES];
-        loop {
-            let (old, new) = (&self.old[self.at..], &self.new[self.new_at..]);
-            let (block, len) = match (old.first_chunk(), new.first_chunk()) {
-                (Some(old), Some(new)) if old == new => (old, BLOCK_BYTES),
-                _ => {
-                    let len = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-                    padded[..len].copy_from_slice(&old[..len]);
-                    (&padded, len)
+        padded[..tail.len()].copy_from_slice(tail);
+        let mut strings = Strings::default();
+        let (mut start, mut last_mark) = (self.at, None);
+        for block in blocks.iter().chain((!tail.is_empty()).then_some(&padded)) {
+            let outside = !strings.inside(block);
+            let mut commas = mask(block, [b',']) & outside;
+            let mut brackets = mask(block, *b"{}[]") & outside;
+            if commas | brackets != 0 {
+                last_mark = Some(start + (commas | brackets).ilog2() as usize);
+            }
+            while brackets != 0 {
+                let before = (brackets & brackets.wrapping_neg()) - 1;
+                self.push_commas(start, commas & before);
+                commas &= !before;
+                let place = start + brackets.trailing_zeros() as usize;
+                brackets &= brackets - 1;
+                if matches!(old[place], b'{' | b'[') {
+                    self.open(place)?;
+                } else if self.close(place + 1)? && self.skip_rest(place + 1, &mut attempts)? {
+                    return Ok(());
                 }
-            };
-            let structural = mask(block, |byte| byte == b',' || matches!(byte | 0x20, b'{' | b'}'));
-            let mut marks = structural & !strings.inside(block);
-            while marks != 0 {
-                let place = marks.trailing_zeros() as usize;
-                marks &= marks - 1;
-                self.structural(block[place], self.at + place)?;
             }
-            (self.at, self.new_at) = (self.at + len, self.new_at + len);
-            if len < BLOCK_BYTES {
-                return Ok(());
-            }
+            self.push_commas(start, commas);
+            start += BLOCK_BYTES;
+        }
+        if let Some(place) = last_mark {
+            self.token = place + 1;
+            self.after_value = matches!(old[place], b'}' | b']');
+        }
+        (self.at, self.new_at) = (self.at + equal, self.new_at + equal);
+        Ok(())
+    }
+
+    /// Records the commas of a block that begins at `start`.
+    #[inline(always)]
+    fn push_commas(&mut self, start: usize, mut commas: u64) {
+        while commas != 0 {
+            self.commas.push((start + commas.trailing_zeros() as usize) as u32);
+            commas &= commas - 1;
         }
     }
 
@@ -173,44 +215,49 @@ impl<'a> Lockstep<'a> {
         place + self.new_at - self.at
     }
 
+    /// Begins the array or object at `place`.
     #[inline]
-    fn structural(&mut self, byte: u8, place: usize) -> Result<(), Unsure> {
-        self.token = place + 1;
-        self.after_value = false;
-        match byte {
-            b',' => self.commas.push(place as u32),
-            b'{' | b'[' => {
-                if self.frames.len() == DEPTH_MAX {
-                    return Err(Unsure::Other);
-                }
-                self.frames.push(Frame {
-                    start: place,
-                    new_start: self.in_new(place),
-                    is_object: byte == b'{',
-                    commas: self.commas.len(),
-                    members: self.members.len(),
-                    written: self.writer.len(),
-                    changed: 0,
-                    last_changed: 0,
-                    has_neighbours: false,
-                    is_identified: true,
-                });
-            }
-            _ => {
-                self.after_value = true;
-                let frame = self.frames.pop().ok_or(Unsure::Other)?;
-                if self.writer.len() > frame.written {
-                    return self.close(frame, place + 1);
-                }
-                self.commas.truncate(frame.commas);
-            }
+    fn open(&mut self, place: usize) -> Result<(), Unsure> {
+        if self.frames.len() + self.opens.len() == DEPTH_MAX {
+            return Err(Unsure::Other);
         }
+        self.opens.push(Open { start: place as u32, commas: self.commas.len() as u32 });
         Ok(())
+    }
+
+    /// Ends the innermost array or object at `end`. Returns `true` if it had differences.
+    #[inline]
+    fn close(&mut self, end: usize) -> Result<bool, Unsure> {
+        let Some(open) = self.opens.pop() else { return self.close_frame(end).map(|()| true) };
+        self.commas.truncate(open.commas as usize);
+        Ok(false)
+    }
+
+    /// Records that the arrays and objects around `at` have a difference inside.
+    fn begin_frames(&mut self) {
+        let (old, at, new_at) = (self.old, self.at, self.new_at);
+        let (members, written) = (self.members.len(), self.writer.len());
+        self.frames.extend(self.opens.drain(..).map(|Open { start, commas }| Frame {
+            start: start as usize,
+            new_start: start as usize + new_at - at,
+            is_object: old[start as usize] == b'{',
+            commas: commas as usize,
+            members,
+            written,
+            changed: 0,
+            last_changed: 0,
+            has_neighbours: false,
+            is_identified: true,
+        }));
     }
 
     /// Handles a difference at `at`, in the text after `token`.
     fn difference(&mut self) -> Result<(), Unsure> {
         let (old_byte, new_byte) = (self.old.get(self.at), self.new.get(self.new_at));
+        // Found here, whitespace costs no scan of the array or object around it.
+        if new_byte.is_some_and(|byte| is_space(*byte)) && !self.is_in_string()? {
+            return Err(Unsure::Space);
+        }
         if self.after_value {
             return match (self.frames.last(), old_byte, new_byte) {
                 (Some(frame), Some(b']'), Some(b',')) if frame.is_followed() => self.appended(),
@@ -240,6 +287,15 @@ impl<'a> Lockstep<'a> {
             self.mark_changed(false);
         }
         self.go_on(end, new_end)
+    }
+
+    /// Returns `true` if the difference at `at` is inside a string.
+    fn is_in_string(&self) -> Result<bool, Unsure> {
+        let mut place = self.token;
+        while place < self.at {
+            place = if self.old[place] == b'"' { self.old_end(place)? } else { place + 1 };
+        }
+        Ok(place > self.at)
     }
 
     /// Continues after a value. An end that was already compared is an error, which occurs only if the old
@@ -352,10 +408,7 @@ impl<'a> Lockstep<'a> {
             let place = if index == 0 { frame.start as u32 } else { self.commas[self.commas.len() - 1] };
             self.members.push(place);
         }
-        frame.has_neighbours |= frame.changed > 0 && frame.last_changed + 1 == index;
-        frame.is_identified &= is_identified;
-        frame.last_changed = index;
-        frame.changed += 1;
+        frame.mark_changed(index, is_identified);
     }
 
     /// Pushes the path of the innermost array or object, or of its current part.
@@ -381,6 +434,14 @@ impl<'a> Lockstep<'a> {
 }
 
 impl Frame {
+    /// Records that the part at `index` changed.
+    fn mark_changed(&mut self, index: usize, is_identified: bool) {
+        self.has_neighbours |= self.changed > 0 && self.last_changed + 1 == index;
+        self.is_identified &= is_identified;
+        self.last_changed = index;
+        self.changed += 1;
+    }
+
     /// Returns `true` if an array's elements so far are matched in place, even if only one text has further
     /// elements.
     fn is_followed(&self) -> bool {

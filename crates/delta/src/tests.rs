@@ -5,7 +5,7 @@ use super::walk::STEPS_FREE;
 use super::*;
 
 #[path = "../tests/delta/generate.rs"]
-mod generate;
+pub(crate) mod generate;
 
 /// With hashes of only a few bits, patches are still correct.
 #[test]

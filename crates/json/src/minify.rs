@@ -5,6 +5,11 @@ use super::scan::{Check, end_of_text, is_space, scan, skip_space, string_end};
 use super::{DEPTH_MAX, Error};
 use std::ops::Range;
 
+/// Size of a piece that [`without_space`] copies at once, in bytes.
+const PIECE_BYTES: usize = 16;
+/// Size of a block with the longest piece that begins in it, in bytes.
+const WINDOW_BYTES: usize = BLOCK_BYTES + PIECE_BYTES;
+
 /// The byte order mark that JavaScript's `Response.json` skips at the start of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -67,39 +72,47 @@ fn next_run(text: &[u8], at: usize) -> Option<Range<usize>> {
 pub fn without_space(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut strings = Strings::default();
-    // Start of the current run of kept bytes, if the last byte was kept.
-    let mut kept_from = None;
+    // The last kept byte. Anything may follow a comma, and so begin the text.
+    let mut last = b',';
+    let mut is_after_space = false;
     let mut padded;
-    for (number, part) in text.chunks(BLOCK_BYTES).enumerate() {
-        let start = number * BLOCK_BYTES;
-        let block = match part.first_chunk() {
-            Some(block) => block,
+    // The kept bytes of a block, and the remains of earlier ones.
+    let mut packed = [0; WINDOW_BYTES];
+    for start in (0..text.len()).step_by(BLOCK_BYTES) {
+        let rest = &text[start..];
+        let window: &[u8; WINDOW_BYTES] = match rest.first_chunk() {
+            Some(window) => window,
             None => {
-                padded = [b' '; BLOCK_BYTES];
-                padded[..part.len()].copy_from_slice(part);
+                padded = [b' '; WINDOW_BYTES];
+                padded[..rest.len()].copy_from_slice(rest);
                 &padded
             }
         };
-        let spaces = mask(block, is_space) & !strings.inside(block);
-        // The starts and ends of runs of kept bytes.
-        let mut edges = spaces ^ (spaces << 1 | u64::from(kept_from.is_none()));
-        while edges != 0 {
-            let at = start + edges.trailing_zeros() as usize;
-            edges &= edges - 1;
-            match kept_from.take() {
-                None => {
-                    let may_follow = |last: u8, next: u8| is_structural(last) || is_structural(next);
-                    if out.last().is_some_and(|last| !may_follow(*last, text[at])) {
-                        return None;
-                    }
-                    kept_from = Some(at);
-                }
-                Some(from) => out.extend_from_slice(&text[from..at]),
+        let Some(block) = window.first_chunk() else { break };
+        let spaces = mask(block, [b' ', b'\t', b'\n', b'\r']) & !strings.inside(block);
+        let kept = !spaces & u64::MAX >> (BLOCK_BYTES - rest.len().min(BLOCK_BYTES));
+        let (mut starts, mut ends) = (kept & !(kept << 1), !kept & kept << 1);
+        let mut len = 0;
+        while starts != 0 {
+            let (at, end) = (starts.trailing_zeros() as usize, ends.trailing_zeros() as usize);
+            starts &= starts - 1;
+            ends &= ends.wrapping_sub(1);
+            let follows_space = at > 0 || is_after_space;
+            if follows_space && !is_structural(last) && !is_structural(window[at]) {
+                return None;
             }
+            last = window[end - 1];
+            let mut piece = at;
+            while piece < end {
+                // Copies a piece of fixed size, which is faster. The next run overwrites the bytes after this one.
+                let to = len + piece - at;
+                packed[to..to + PIECE_BYTES].copy_from_slice(&window[piece..piece + PIECE_BYTES]);
+                piece += PIECE_BYTES;
+            }
+            len += end - at;
         }
-    }
-    if let Some(from) = kept_from {
-        out.extend_from_slice(&text[from..]);
+        out.extend_from_slice(&packed[..len]);
+        is_after_space = spaces >> (BLOCK_BYTES - 1) == 1;
     }
     Some(out)
 }

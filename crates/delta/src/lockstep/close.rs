@@ -9,19 +9,54 @@ const TRUSTED_BYTES_MIN: usize = 4096;
 /// Of a trusted array, at most one in this many elements may have changed.
 const TRUSTED_SHARE: usize = 8;
 /// Number of changed members above which an object's names are sorted instead of compared pairwise.
-const COMPARED_NAMES_MAX: usize = 8;
+pub(super) const COMPARED_NAMES_MAX: usize = 8;
+
+/// The members of an object, or its first ones: the positions before their names.
+#[derive(Clone, Copy)]
+pub(super) struct Members<'m> {
+    pub(super) first: usize,
+    pub(super) others: &'m [u32],
+    /// The changed ones of them.
+    pub(super) changed: &'m [u32],
+}
+
+impl<'m> Members<'m> {
+    fn places(self) -> impl Iterator<Item = usize> + use<'m> {
+        [self.first].into_iter().chain(self.others.iter().map(|comma| *comma as usize))
+    }
+}
+
+impl Frame {
+    /// Returns `true` if each element of an array that ends at `end` corresponds to the old one in its place.
+    /// That is the case if [`Walk`](crate::walk::Walk) would find the same: by identity, or because at most
+    /// one element between two kept ones is unmatched.
+    pub(super) fn is_in_place(&self, end: usize, count: usize) -> bool {
+        let is_isolated = end - self.start >= TRUSTED_BYTES_MIN
+            && !self.has_neighbours
+            && self.changed <= count / TRUSTED_SHARE;
+        self.changed <= 1 || self.is_identified || is_isolated
+    }
+}
 
 impl Lockstep<'_> {
-    /// Ends an array or object with changes at `end`.
+    /// Ends the innermost array or object, which has differences, at `end`.
     #[cold]
     #[inline(never)]
-    pub(super) fn close(&mut self, frame: Frame, end: usize) -> Result<(), Unsure> {
+    pub(super) fn close_frame(&mut self, end: usize) -> Result<(), Unsure> {
+        let frame = self.frames.pop().ok_or(Unsure::Other)?;
+        if self.writer.len() == frame.written {
+            // The values are only spelled differently.
+            self.commas.truncate(frame.commas);
+            return Ok(());
+        }
         let new_end = self.in_new(end);
         let in_array = self.frames.last().is_some_and(|parent| !parent.is_object);
+        let others = &self.commas[frame.commas..];
         let (is_sure, is_identified) = if frame.is_object {
-            (self.has_unique_names(&frame)?, in_array && self.keeps_identity(&frame)?)
+            let members = Members { first: frame.start, others, changed: &self.members[frame.members..] };
+            (self.has_unique_names(members)?, in_array && self.keeps_identity(members)?)
         } else {
-            (self.is_in_place(&frame, end), false)
+            (frame.is_in_place(end, others.len() + 1), false)
         };
         if !is_sure {
             return self.parse(frame, end, new_end);
@@ -43,30 +78,12 @@ impl Lockstep<'_> {
         Ok(())
     }
 
-    /// Returns `true` if each element of an array corresponds to the old one in its place. That is the case
-    /// if [`Walk`](super::Walk) would find the same: by identity, or because at most one element between two
-    /// kept ones is unmatched.
-    fn is_in_place(&self, frame: &Frame, end: usize) -> bool {
-        let count = self.commas.len() - frame.commas + 1;
-        let is_isolated = || {
-            end - frame.start >= TRUSTED_BYTES_MIN
-                && !frame.has_neighbours
-                && frame.changed <= count / TRUSTED_SHARE
-        };
-        frame.changed <= 1 || frame.is_identified || is_isolated()
-    }
-
-    /// Iterates over the position before each member of an object that has ended.
-    fn places<'s>(&'s self, frame: &Frame) -> impl Iterator<Item = usize> + use<'s> {
-        [frame.start].into_iter().chain(self.commas[frame.commas..].iter().map(|comma| *comma as usize))
-    }
-
     /// Returns `true` if the name of each changed member is unique in the object.
-    fn has_unique_names(&self, frame: &Frame) -> Result<bool, Unsure> {
+    pub(super) fn has_unique_names(&self, members: Members<'_>) -> Result<bool, Unsure> {
         let is_escaped = |name: &[u8]| name.contains(&b'\\');
-        let changed = &self.members[frame.members..];
+        let changed = members.changed;
         if changed.len() > COMPARED_NAMES_MAX {
-            let names = self.places(frame).map(|place| Ok(name(self.old, place)?.0));
+            let names = members.places().map(|place| Ok(name(self.old, place)?.0));
             let mut names: Vec<&[u8]> = names.collect::<Result<_, Unsure>>()?;
             names.sort_unstable();
             return Ok(
@@ -79,7 +96,7 @@ impl Lockstep<'_> {
         }
         let changed_names = &changed_names[..changed.len()];
         let mut found = 0;
-        for place in self.places(frame) {
+        for place in members.places() {
             let (name, _) = name(self.old, place)?;
             found += changed_names.iter().filter(|changed| **changed == name).count();
             if is_escaped(name) {
@@ -91,9 +108,9 @@ impl Lockstep<'_> {
     }
 
     /// Returns `true` if an object has an identifying member whose value is unchanged.
-    fn keeps_identity(&self, frame: &Frame) -> Result<bool, Unsure> {
-        let mut changed = self.members[frame.members..].iter().peekable();
-        for place in self.places(frame) {
+    fn keeps_identity(&self, members: Members<'_>) -> Result<bool, Unsure> {
+        let mut changed = members.changed.iter().peekable();
+        for place in members.places() {
             if changed.next_if(|changed| **changed as usize == place).is_some() {
                 continue;
             }
