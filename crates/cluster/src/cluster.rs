@@ -450,7 +450,7 @@ impl Cluster {
             Frame::Revocations(frame) => self.handle_revocations(sender, frame, &**plane),
             Frame::Presence(PresenceFrame { room, mut message }) => {
                 if let PresenceMessage::Watch { have } = &mut message {
-                    have.retain(|(node, _)| *node == self.node.0);
+                    have.iter_mut().filter(|(node, _)| *node == self.node.0).for_each(|(node, _)| *node = 0);
                 }
                 // The next presence message about the room repairs a lost one.
                 if self.has_memory_for(message.bytes()) {

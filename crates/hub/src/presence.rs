@@ -132,7 +132,8 @@ pub struct MembersPage {
 pub enum PresenceMessage {
     /// The sender watches the room and has these versions of other nodes' members.
     Watch {
-        /// Pairs of node and version.
+        /// Pairs of node and version. In a received message, the receiver is node 0. In a message to all nodes, the pair with node
+        /// `u64::MAX` follows the versions that were confirmed lately.
         have: Vec<(u64, u64)>,
     },
     /// Changes of the sender's members.

@@ -14,10 +14,12 @@
 //! [`Topic::Presence`](crate::Topic::Presence) of changes, at most once per interval.
 //!
 //! **Several nodes.** A node with such subscribers *watches* the room: it sends `Watch` to the nodes with
-//! members, at once and every [`WATCH_INTERVAL`](crate::presence::WATCH_INTERVAL), with the version that it
-//! has of each node. A watched node publishes its changes for [`LEASE`](crate::presence::LEASE), each with
+//! members and to other watching ones, at once and every [`WATCH_INTERVAL`](crate::presence::WATCH_INTERVAL),
+//! with the version that it has of each node. A node that receives such a list from another one compares it
+//! with its own versions, postpones its own `Watch` to all, and sends one to the other node only. So one node
+//! sends the list for all, and messages about a room grow with its nodes, not with their square. A watched node publishes its changes for [`LEASE`](crate::presence::LEASE), each with
 //! the versions before and after, and answers a `Watch` with another version with all of its members. The
-//! next message therefore repairs a lost one. A node that doesn't answer for
+//! next message therefore repairs a lost one. A node that doesn't answer, and that no list names, for
 //! [`CONFIRM_TIMEOUT`](crate::presence::CONFIRM_TIMEOUT) counts as gone, and so does a node that the
 //! cluster's registry reports dead.
 //!

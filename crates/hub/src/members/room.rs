@@ -67,7 +67,10 @@ pub(super) struct Source {
     count: usize,
     /// Number of the node's members that are present and known here.
     known: usize,
+    /// Time of the node's last message that agreed with this version.
     pub(super) confirmed_at: Instant,
+    /// Time at which another node last listed this version as confirmed.
+    pub(super) listed_at: Option<Instant>,
 }
 
 /// The members of a room.
@@ -332,7 +335,7 @@ impl RoomPresence {
         members: Vec<Arc<RoomMember>>,
     ) {
         let known = self.sources.get(&node).map_or(0, |source| source.known);
-        self.sources.insert(node, Source { version, count, known, confirmed_at: now });
+        self.sources.insert(node, Source { version, count, known, confirmed_at: now, listed_at: None });
         let there: BTreeSet<MemberId> = members.iter().map(|member| member.id).collect();
         for member in members {
             self.join(now, options, node, member);

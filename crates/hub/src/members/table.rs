@@ -1,6 +1,6 @@
 //! The presence of rooms with their home here: timers, notices, and messages from and to other nodes.
 
-use super::room::{RoomPresence, THIS_NODE, table_bytes, tree_bytes};
+use super::room::{RoomPresence, Source, THIS_NODE, table_bytes, tree_bytes};
 use crate::presence::{
     Absence, CONFIRM_TIMEOUT, LEASE, MemberId, MembersPage, PresenceChange, PresenceMessage, PresenceNotice,
     PresenceOptions, PresenceStats, REPAIR_INTERVAL, WATCH_INTERVAL,
@@ -9,11 +9,17 @@ use crate::shrinking::{ShrinkingMap, pop_front};
 use crate::topic::Room;
 use crate::topics::Seeded;
 use std::collections::{BTreeSet, VecDeque};
+use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 /// Time for which a room without watchers is still watched, so that short absences of watchers don't make
 /// other nodes repeat their members.
 const WATCH_LINGER: Duration = Duration::from_secs(5);
+/// Stands between the versions that a node has confirmed in the last [`LIST_AGE_MAX`], and its other ones. No node has this id.
+const CONFIRMED_END: (u64, u64) = (u64::MAX, 0);
+/// Maximum age of a version that a node lists as confirmed. Versions that only lists have confirmed aren't among them, so nodes can't
+/// keep the members of a dead node by each other's lists.
+const LIST_AGE_MAX: Duration = Duration::from_secs(20);
 
 /// A message to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +42,8 @@ pub(crate) struct PresenceTable {
     notices: VecDeque<PresenceNotice>,
     messages: VecDeque<OutgoingPresence>,
     stats: PresenceStats,
+    /// Selects this node's interval between the `Watch` messages about a room.
+    selector: Seeded,
     /// Greater than every version of a forgotten room, so that no version of a room is used twice.
     next_version: u64,
 }
@@ -50,6 +58,7 @@ impl PresenceTable {
             notices: VecDeque::new(),
             messages: VecDeque::new(),
             stats: PresenceStats::default(),
+            selector: Seeded(seed),
             next_version: 1,
         }
     }
@@ -61,7 +70,7 @@ impl PresenceTable {
         room: &Room,
         change: impl FnOnce(&mut RoomPresence, &PresenceOptions, &mut Outputs<'_>) -> T,
     ) -> T {
-        let Self { options, rooms, timers, notices, messages, stats, next_version, .. } = self;
+        let Self { options, rooms, timers, notices, messages, stats, selector, next_version, .. } = self;
         let state = rooms.entry(room.clone()).or_insert_with(|| {
             // Nodes that already watch the room must learn of its first members.
             let lease_until = options.has_other_nodes.then(|| now + LEASE);
@@ -69,7 +78,8 @@ impl PresenceTable {
         });
         let due_before = state.poll_timeout();
         let (members_before, bytes_before) = (state.entries(), state.bytes());
-        let result = change(state, options, &mut Outputs { room, notices, messages, stats: &mut *stats });
+        let mut outputs = Outputs { room, notices, messages, stats: &mut *stats, selector };
+        let result = change(state, options, &mut outputs);
         state.trim();
         stats.members = stats.members + state.entries() - members_before;
         stats.bytes = stats.bytes + state.bytes() - bytes_before;
@@ -128,7 +138,7 @@ impl PresenceTable {
         let Some(state) = self.rooms.get(room) else {
             // The sender believes that this node has members.
             if let PresenceMessage::Watch { have } = message
-                && !have.is_empty()
+                && have.iter().any(|(of, _)| *of == THIS_NODE)
             {
                 let message = PresenceMessage::Snapshot { version: 0, count: 0, members: Vec::new() };
                 self.messages.push_back(OutgoingPresence { room: room.clone(), to: Some(node), message });
@@ -145,16 +155,19 @@ impl PresenceTable {
                     out.send(None, delta);
                 }
                 let version = state.own.version;
-                let is_current = have.iter().any(|(_, has)| *has == version);
+                let is_current = have.contains(&(THIS_NODE, version));
                 let answer = if is_current { PresenceMessage::Current { version } } else { state.snapshot() };
                 out.send(Some(node), answer);
+                if state.is_watched {
+                    out.compare(now, state, options, node, &have);
+                }
             }
             PresenceMessage::Delta { from, to, count, joined, left } => match state.sources.get(&node) {
                 Some(source) if source.version == from => {
                     state.apply(now, options, node, (to, count), joined, left);
                 }
                 Some(source) if source.version >= to => {}
-                _ => out.repair(now, state),
+                _ => out.repair(now, state, node),
             },
             PresenceMessage::Snapshot { version, count, members } => {
                 if state.sources.get(&node).is_none_or(|source| source.version < version || version == 0) {
@@ -163,7 +176,7 @@ impl PresenceTable {
             }
             PresenceMessage::Current { version } => match state.sources.get_mut(&node) {
                 Some(source) if source.version == version => source.confirmed_at = now,
-                _ => out.repair(now, state),
+                _ => out.repair(now, state, node),
             },
         });
     }
@@ -192,13 +205,7 @@ impl PresenceTable {
                     out.send(None, delta);
                 }
                 if is_due(state.watch_at) {
-                    let silent = state.sources.iter().filter(|(_, source)| {
-                        now.saturating_duration_since(source.confirmed_at) >= CONFIRM_TIMEOUT
-                    });
-                    let silent: Vec<u64> = silent.map(|(node, _)| *node).collect();
-                    for node in silent {
-                        state.lose(now, options, node);
-                    }
+                    lose_silent(now, state, options);
                     out.watch(now, state);
                 }
                 if is_due(state.notify_at) {
@@ -255,12 +262,29 @@ impl PresenceTable {
     }
 }
 
+/// Removes the members of nodes that haven't been confirmed for [`CONFIRM_TIMEOUT`].
+fn lose_silent(now: Instant, state: &mut RoomPresence, options: &PresenceOptions) {
+    let silent = unconfirmed(now, state, CONFIRM_TIMEOUT);
+    silent.into_iter().for_each(|node| state.lose(now, options, node));
+}
+
+/// Returns the nodes that haven't been confirmed for this time. A list confirms a version as of the interval before it.
+fn unconfirmed(now: Instant, state: &RoomPresence, time: Duration) -> Vec<u64> {
+    let is_old = |source: &Source| {
+        let age = now.saturating_duration_since(source.confirmed_at);
+        let listed = source.listed_at.map(|at| now.saturating_duration_since(at) + WATCH_INTERVAL);
+        listed.map_or(age, |listed| age.min(listed)) >= time
+    };
+    state.sources.iter().filter(|(_, source)| is_old(source)).map(|(node, _)| *node).collect()
+}
+
 /// The destinations of a room's notices and messages.
 struct Outputs<'a> {
     room: &'a Room,
     notices: &'a mut VecDeque<PresenceNotice>,
     messages: &'a mut VecDeque<OutgoingPresence>,
     stats: &'a mut PresenceStats,
+    selector: &'a Seeded,
 }
 
 impl Outputs<'_> {
@@ -268,16 +292,75 @@ impl Outputs<'_> {
         self.messages.push_back(OutgoingPresence { room: self.room.clone(), to, message });
     }
 
-    /// Sends `Watch`: this node watches the room.
+    /// This node's interval between `Watch` messages to all nodes: 0.7 to 1 times [`WATCH_INTERVAL`]. Nodes have different intervals,
+    /// so the others usually receive the `Watch` of one node before theirs are due.
+    fn watch_interval(&self) -> Duration {
+        let share = (self.selector.hash_one(self.room) & 0xffff) as f64 / 65_536.0;
+        WATCH_INTERVAL.mul_f64(0.7 + 0.3 * share)
+    }
+
+    /// Sends `Watch` to all nodes: this node watches the room.
     fn watch(&mut self, now: Instant, state: &mut RoomPresence) {
-        let have = state.sources.iter().map(|(node, source)| (*node, source.version)).collect();
-        (state.watched_at, state.watch_at) = (Some(now), Some(now + WATCH_INTERVAL));
+        let is_confirmed =
+            |source: &Source| now.saturating_duration_since(source.confirmed_at) <= LIST_AGE_MAX;
+        let versions = |wanted: bool| {
+            let all = state.sources.iter().filter(move |(_, source)| is_confirmed(source) == wanted);
+            all.map(|(node, source)| (*node, source.version))
+        };
+        let have = versions(true).chain([CONFIRMED_END]).chain(versions(false)).collect();
+        (state.watched_at, state.watch_at) = (Some(now), Some(now + self.watch_interval()));
         self.send(None, PresenceMessage::Watch { have });
     }
 
-    /// Schedules another `Watch` because a message was lost: soon, but not too often.
-    fn repair(&mut self, now: Instant, state: &mut RoomPresence) {
+    /// Sends `Watch` to one node.
+    fn watch_node(&mut self, state: &RoomPresence, node: u64) {
+        let have = state.sources.get(&node).map(|source| (node, source.version));
+        self.send(Some(node), PresenceMessage::Watch { have: have.into_iter().collect() });
+    }
+
+    /// Compares this node's versions with those that `node` lists in a `Watch` to all nodes. This node's own `Watch` to all is postponed:
+    /// only `node` and the nodes that no list confirms receive one each.
+    fn compare(
+        &mut self,
+        now: Instant,
+        state: &mut RoomPresence,
+        options: &PresenceOptions,
+        node: u64,
+        have: &[(u64, u64)],
+    ) {
+        // A `Watch` to one node has no end of a list.
+        let Some(confirmed) = have.iter().position(|pair| *pair == CONFIRMED_END) else { return };
+        for (of, version) in have[..confirmed].iter().filter(|(of, _)| *of != THIS_NODE) {
+            match state.sources.get_mut(of) {
+                Some(source) if source.version >= *version => source.listed_at = Some(now),
+                // A node without members and watchers has version 0, and doesn't answer.
+                None if *version == 0 => {}
+                _ => self.repair(now, state, *of),
+            }
+        }
+        let is_due = state.watch_at.is_some_and(|at| at < now + self.watch_interval() / 2);
+        let is_repair =
+            state.watch_at.zip(state.watched_at).is_some_and(|(at, last)| at <= last + REPAIR_INTERVAL);
+        if !is_due || is_repair {
+            return;
+        }
+        state.watch_at = Some(now + self.watch_interval());
+        lose_silent(now, state, options);
+        let mut asked = unconfirmed(now, state, WATCH_INTERVAL + REPAIR_INTERVAL);
+        asked.retain(|of| *of != node);
+        asked.push(node);
+        asked.into_iter().for_each(|of| self.watch_node(state, of));
+    }
+
+    /// Asks a node for its members because a message of that node was lost. If this node has asked a moment ago, schedules a
+    /// `Watch` to all nodes.
+    fn repair(&mut self, now: Instant, state: &mut RoomPresence, node: u64) {
         let at = state.watched_at.map_or(now, |at| now.max(at + REPAIR_INTERVAL));
-        state.watch_at = Some(state.watch_at.map_or(at, |before| before.min(at)));
+        if at > now {
+            state.watch_at = Some(state.watch_at.map_or(at, |before| before.min(at)));
+        } else {
+            state.watched_at = Some(now);
+            self.watch_node(state, node);
+        }
     }
 }

@@ -85,12 +85,16 @@ struct Cluster {
     random: Random,
     /// Nodes that are cut off from the others.
     cut: BTreeSet<usize>,
+    /// Number of messages that nodes have received, and of the versions that they list.
+    received: usize,
+    listed: usize,
 }
 
 impl Cluster {
     fn new(nodes: usize, seed: u64) -> Self {
-        let node = |_| {
+        let node = |number| {
             Node::with(CORES, |hub| {
+                hub.seed = [number as u64, 7];
                 hub.presence = Some(options(nodes > 1));
                 hub.recovery = Some(RecoveryLimits { bytes_max: 1 << 20, age_max: Duration::from_secs(600) });
             })
@@ -108,6 +112,8 @@ impl Cluster {
             loss_percent: 0,
             random: Random::new(seed),
             cut: BTreeSet::new(),
+            received: 0,
+            listed: 0,
         }
     }
 
@@ -222,8 +228,10 @@ impl Cluster {
                     continue;
                 }
                 let mut message = message.clone();
+                self.received += 1;
                 if let PresenceMessage::Watch { have } = &mut message {
-                    have.retain(|(of, _)| *of == node as u64 + 1);
+                    self.listed += have.len();
+                    have.iter_mut().filter(|(of, _)| *of == node as u64 + 1).for_each(|(of, _)| *of = 0);
                 }
                 let hub = &mut self.nodes[node];
                 let (now, home) = (hub.now, hub.hubs[0].presence_core(&room));
@@ -431,6 +439,36 @@ fn a_dead_nodes_members_leave() {
     cluster.check(&[cluster.id(2, 1, other)].into(), "after the grace");
     cluster.pass(Duration::from_secs(40));
     cluster.check(&BTreeSet::new(), "after the silence");
+}
+
+#[test]
+fn messages_about_a_watched_room_grow_with_its_nodes() {
+    for nodes in [2, 4, 8, 64] {
+        let mut cluster = Cluster::new(nodes, 1);
+        let mut truth = BTreeSet::new();
+        for node in 0..nodes {
+            let session = cluster.open(node, 0, Some(node));
+            truth.insert(cluster.id(node, 0, session));
+            cluster.join(node, 0, session);
+            cluster.watch(node, 0);
+        }
+        cluster.pass(Duration::from_secs(30));
+        cluster.check(&truth, "joined");
+        (cluster.received, cluster.listed) = (0, 0);
+        cluster.pass(Duration::from_secs(60));
+        // Per node and 10 s. If each node sent its list to all, these were twice the nodes, and the square of the nodes.
+        let (received, listed) = (cluster.received / nodes / 6, cluster.listed / nodes / 6);
+        assert!(
+            received <= 12 && listed <= 3 * nodes,
+            "{nodes} nodes: {received} messages, {listed} versions"
+        );
+        // A change still reaches all.
+        let session = cluster.open(0, 0, None);
+        truth.insert(cluster.id(0, 0, session));
+        cluster.join(0, 0, session);
+        cluster.pass(Duration::from_secs(1));
+        cluster.check(&truth, "one more");
+    }
 }
 
 #[test]
