@@ -65,6 +65,7 @@ mod entry;
 mod error;
 mod exchange;
 mod frame;
+mod heartbeat;
 mod hello;
 mod limits;
 mod link;

@@ -18,13 +18,13 @@ use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
 use crate::exchange::Exchange;
 use crate::frame::Frame;
+use crate::heartbeat::Heartbeat;
 use crate::hello::{Hello, OnCrash, Parser, Refusal, Welcome};
 use crate::limits::VERSION;
 use crate::namespaces::Namespaces;
 use crate::value::{Handle, Messages, Namespace};
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,23 +97,6 @@ enum Connection {
     Up,
     Lost { until: Instant },
     Ended { end: End, is_reported: bool, is_closed: bool },
-}
-
-/// The heartbeat of a worker.
-struct Heartbeat {
-    /// Time of the last frame or pong.
-    heard_at: Instant,
-    ping_at: Instant,
-    is_due: bool,
-}
-
-/// Pings in the time after which a worker has crashed.
-const PINGS: u32 = 3;
-
-impl Heartbeat {
-    fn new(now: Instant, timeout: Duration) -> Self {
-        Self { heard_at: now, ping_at: now + timeout / PINGS, is_due: false }
-    }
 }
 
 /// Settings that may change.
@@ -225,11 +208,6 @@ impl Link {
         self.hello.on_crash.unwrap_or_default()
     }
 
-    /// Options of the application's engine.
-    pub fn engine_options(&self) -> &Value {
-        &self.hello.options
-    }
-
     /// Name of a declared namespace.
     pub fn namespace(&self, namespace: Namespace) -> Option<&Arc<str>> {
         self.namespaces.name(namespace)
@@ -243,6 +221,11 @@ impl Link {
     /// `true` while the worker takes new sessions.
     pub fn takes_sessions(&self) -> bool {
         matches!(self.connection, Connection::Up) && !self.is_draining()
+    }
+
+    /// `false` while the worker leaves frames or a ping without an answer for longer than 250 ms: it hangs, or is blocked.
+    pub fn responds(&self) -> bool {
+        self.heartbeat.responds
     }
 
     /// `true` after BYE `handover`.
@@ -297,10 +280,13 @@ impl Link {
         if !matches!(self.connection, Connection::Up) {
             return;
         }
-        self.heartbeat.heard_at = now;
+        self.heartbeat.handle_arrival(now);
         self.namespaces.begin_frame();
         if let Err(error) = self.exchange.handle_frame(frame, now) {
             self.fail(error);
+        }
+        if self.exchange.unacknowledged_bytes() > 0 {
+            self.heartbeat.expect_acknowledgement(now);
         }
     }
 
@@ -311,7 +297,7 @@ impl Link {
 
     /// Takes a WebSocket pong.
     pub fn handle_pong(&mut self, now: Instant) {
-        self.heartbeat.heard_at = now;
+        self.heartbeat.handle_arrival(now);
     }
 
     /// The connection has broken, or was closed by the worker.
@@ -346,16 +332,13 @@ impl Link {
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.connection {
             Connection::Lost { until } if now >= until => self.end(End::Lost),
-            Connection::Up if now >= self.heartbeat.heard_at + self.options.worker_timeout => {
+            Connection::Up if self.heartbeat.is_over(now) => {
                 self.take_over("no answer", End::Hung);
             }
             Connection::Up if self.leaves_by.is_some_and(|at| now >= at) => {
                 self.take_over("the handover hasn't ended", End::Overdue);
             }
-            Connection::Up if now >= self.heartbeat.ping_at => {
-                self.heartbeat.is_due = true;
-                self.heartbeat.ping_at = now + self.options.worker_timeout / PINGS;
-            }
+            Connection::Up => self.heartbeat.handle_timeout(now),
             _ => {}
         }
     }
@@ -365,8 +348,7 @@ impl Link {
         match self.connection {
             Connection::Lost { until } => Some(until),
             Connection::Up => {
-                let silent_at = self.heartbeat.heard_at + self.options.worker_timeout;
-                let next = self.heartbeat.ping_at.min(silent_at);
+                let next = self.heartbeat.poll_timeout();
                 [self.leaves_by, self.exchange.poll_timeout()].into_iter().flatten().chain([next]).min()
             }
             Connection::Ended { .. } => None,
@@ -411,7 +393,7 @@ impl Link {
                 match bye.mode {
                     Mode::Handover if self.is_draining() => return Err(LinkError::Unexpected("BYE")),
                     Mode::Handover => {
-                        self.leaves_by = Some(self.heartbeat.heard_at + self.options.worker_timeout);
+                        self.leaves_by = Some(self.heartbeat.heard_at() + self.options.worker_timeout);
                         self.exchange.write(&ServerEntry::Drained {});
                         return Ok(Some(Event::Draining));
                     }
@@ -445,10 +427,14 @@ impl Link {
             }
             return (!std::mem::replace(is_closed, true)).then_some(Transmit::Close);
         }
-        if std::mem::take(&mut self.heartbeat.is_due) {
+        if self.heartbeat.poll_ping(now) {
             return Some(Transmit::Ping);
         }
-        self.exchange.poll_transmit(now).map(Transmit::Frame)
+        let frame = self.exchange.poll_transmit(now)?;
+        if self.exchange.unacknowledged_bytes() > 0 {
+            self.heartbeat.expect_acknowledgement(now);
+        }
+        Some(Transmit::Frame(frame))
     }
 
     /// Ends the link of a worker that leaves. Its last frame is acknowledged, so that the worker can exit. Entries after BYE are

@@ -175,10 +175,13 @@ impl Application {
         self.balance(now);
     }
 
-    /// The worker with the fewest sessions, of those with room.
+    /// The worker with the fewest sessions, of those with room. Workers that don't respond get sessions only if no worker responds.
     pub(super) fn choose(&self) -> Option<u32> {
+        let responds = |worker: &Worker| worker.link.takes_sessions() && worker.link.responds();
+        let has_responsive = self.workers.values().any(responds);
         let is_free = |worker: &Worker| {
-            worker.link.has_room() && worker.resuming < RESUMING_MAX && worker.next_handle < u32::MAX
+            let has_room = worker.link.has_room() && worker.resuming < RESUMING_MAX;
+            has_room && worker.next_handle < u32::MAX && (worker.link.responds() || !has_responsive)
         };
         let free = self.workers.iter().filter(|(_, worker)| is_free(worker));
         free.min_by_key(|(_, worker)| worker.sessions.len()).map(|(number, _)| *number)

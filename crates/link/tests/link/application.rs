@@ -74,6 +74,8 @@ struct World {
     /// `true` if workers keep some of the sessions that they are asked for.
     keeps: bool,
     kept: u32,
+    /// Sessions that began while a worker didn't respond, and that another one got.
+    avoided: u32,
 }
 
 impl World {
@@ -98,6 +100,7 @@ impl World {
             moved: 0,
             keeps: seed.is_multiple_of(4),
             kept: 0,
+            avoided: 0,
         }
     }
 
@@ -122,6 +125,7 @@ impl World {
                 self.clients.insert(id, Client { queued: queued.clone(), ..Client::default() });
                 let handshake = json(&format!(r#"{{"sid":{id}}}"#));
                 self.app.handle_request(SessionId(id), handshake, queued, self.now);
+                self.check_choice(id);
             }
             4..18 => {
                 for _ in 0..self.rng.u8(1..10) {
@@ -192,6 +196,15 @@ impl World {
             _ => self.now += Duration::from_millis(self.rng.u64(..10)),
         }
         self.pump(1);
+    }
+
+    /// A worker that doesn't respond gets no new session while another one does.
+    fn check_choice(&mut self, id: u64) {
+        let Some((link, _)) = self.app.owner_of(SessionId(id)) else { return };
+        let responds = self.app.link(link).unwrap().responds();
+        let others = || self.app.links().filter(|link| link.takes_sessions());
+        assert!(responds || !others().any(Link::responds), "client {id}");
+        self.avoided += u32::from(responds && !others().all(Link::responds));
     }
 
     fn start(&mut self) {
@@ -417,7 +430,7 @@ fn check_order(policy: &str, id: u64, number: u64, last: u64) {
     }
 }
 
-fn run(seed: u64) -> [u32; 5] {
+fn run(seed: u64) -> [u32; 6] {
     let mut world = World::new(seed);
     for _ in 0..STEPS {
         world.step();
@@ -458,7 +471,7 @@ fn run(seed: u64) -> [u32; 5] {
     }
     let unacknowledged: usize = world.app.links().map(Link::unacknowledged_bytes).sum();
     assert_eq!(world.app.held_bytes(), unacknowledged);
-    [world.cut, world.hung, world.full, world.resumed, world.moved]
+    [world.cut, world.hung, world.full, world.resumed, world.moved, world.avoided]
 }
 
 #[test]
@@ -468,7 +481,7 @@ fn sessions_survive_their_workers() {
         Some(seed) => seed..seed + 1,
         None => 0..number("STENTOR_SEEDS").unwrap_or(SEEDS),
     };
-    let mut counts = [0; 5];
+    let mut counts = [0; 6];
     for seed in seeds.clone() {
         let result = std::panic::catch_unwind(|| run(seed));
         let found = result.unwrap_or_else(|panic| {
@@ -478,10 +491,11 @@ fn sessions_survive_their_workers() {
         counts = std::array::from_fn(|n| counts[n] + found[n]);
     }
     let is_many = seeds.end - seeds.start >= 100;
-    let [cut, hung, full, resumed, moved] = counts;
-    let is_varied = cut > 100 && hung > 100 && full > 100 && resumed > 1_000 && moved > 1_000;
+    let [cut, hung, full, resumed, moved, avoided] = counts;
+    let is_varied =
+        cut > 100 && hung > 100 && full > 100 && resumed > 1_000 && moved > 1_000 && avoided > 100;
     assert!(
         !is_many || is_varied,
-        "{cut} cut connections, {hung} hung workers, {full} full queues, {resumed} resumed and {moved} moved sessions"
+        "{cut} cut connections, {hung} hung workers, {full} full queues, {resumed} resumed and {moved} moved sessions, {avoided} that avoided a worker"
     );
 }

@@ -387,6 +387,37 @@ fn a_worker_without_an_answer_is_replaced() {
     assert_eq!(rig.link.poll_event(), Some(Event::Ended(End::Hung)));
 }
 
+/// A frame that isn't acknowledged causes a ping. A worker that answers it responds, whatever its handlers wait for.
+#[test]
+fn a_worker_responds_while_it_answers_frames_or_pings() {
+    let ms = Duration::from_millis;
+    let mut rig = Rig::new("drop");
+    rig.link.write(&message(1, "a"));
+    rig.transmitted();
+    rig.advance(ms(99));
+    assert_eq!(rig.transmitted(), [""; 0]);
+    rig.advance(ms(1));
+    assert_eq!((rig.transmitted(), rig.link.responds()), (vec!["ping".to_owned()], true));
+    rig.link.handle_pong(rig.now);
+    rig.advance(ms(1_000));
+    assert_eq!((rig.transmitted(), rig.link.responds()), (vec![], true));
+    rig.link.write(&message(1, "b"));
+    rig.transmitted();
+    // A frame that doesn't acknowledge the last one.
+    rig.advance(ms(200));
+    let mut early = Exchange::<ServerEntry, WorkerEntry>::default();
+    early.write(&send("c"));
+    let frame = early.poll_transmit(rig.now).unwrap();
+    rig.link.handle_frame(frame.to_bytes(), rig.now);
+    while rig.link.poll_event().is_some() {}
+    rig.advance(ms(249));
+    assert!(rig.link.responds());
+    rig.advance(ms(1));
+    assert!(!rig.link.responds());
+    rig.link.handle_pong(rig.now);
+    assert!(rig.link.responds());
+}
+
 /// Its heartbeat is there, but it doesn't end its handover.
 #[test]
 fn a_worker_that_never_leaves_is_replaced() {

@@ -133,6 +133,54 @@ fn a_session_goes_to_the_worker_with_the_fewest() {
     assert_eq!(rig.received(a), "OPEN 3");
 }
 
+/// A worker receives what waits for it, and acknowledges it.
+fn answer(rig: &mut Rig, link: u32) -> String {
+    let received = rig.received(link);
+    rig.worker_writes(link, WorkerEntry::Nop {});
+    received
+}
+
+#[test]
+fn a_worker_that_hangs_gets_no_new_sessions_while_another_one_responds() {
+    let ms = Duration::from_millis;
+    let link = LinkOptions { window_bytes: 60, ..LinkOptions::default() };
+    let mut rig = Rig::new(ApplicationOptions { link, ..ApplicationOptions::default() });
+    let (a, b) = (rig.start("a"), rig.start("b"));
+    answer(&mut rig, a);
+    answer(&mut rig, b);
+    // The first session's worker doesn't acknowledge it, and answers no ping.
+    rig.request(1);
+    rig.request(2);
+    assert_eq!(rig.received(a), "OPEN 1");
+    assert_eq!(answer(&mut rig, b), "OPEN 1");
+    rig.advance(ms(249));
+    rig.received(a);
+    assert!(rig.app.link(a).unwrap().responds());
+    rig.advance(ms(1));
+    assert!(!rig.app.link(a).unwrap().responds());
+    for id in [3, 4] {
+        assert_eq!(rig.request(id), format!("Accept {id}"));
+    }
+    assert_eq!((rig.app.sessions_of(a), rig.app.sessions_of(b)), (1, 3));
+    // Sessions wait for the other one's window.
+    while rig.app.link(b).unwrap().has_room() {
+        rig.app.write(SessionId(2), |handle| ServerEntry::Receipt { handle }, rig.now);
+    }
+    assert_eq!(rig.request(5), "");
+    rig.received(b);
+    assert_eq!(rig.worker_writes(b, WorkerEntry::Nop {}), "Accept 5");
+    // A pong is enough.
+    rig.app.handle_pong(a, rig.now);
+    rig.request(6);
+    assert_eq!((rig.app.sessions_of(a), rig.app.sessions_of(b)), (2, 4));
+    // If none responds, the one with the fewest gets them.
+    rig.received(a);
+    rig.received(b);
+    rig.advance(ms(250));
+    rig.request(7);
+    assert_eq!((rig.app.sessions_of(a), rig.app.sessions_of(b)), (3, 4));
+}
+
 #[test]
 fn a_worker_that_asks_accepts_or_refuses() {
     let mut rig = Rig::new(ApplicationOptions::default());

@@ -35,8 +35,9 @@ section! {
         grace: Duration => link.application.grace, in s(0)..=HOUR, [restart];
         /// Time that a worker may take to restore a broken connection. After it, the worker's sessions go to other workers.
         rejoin: Duration => link.application.link.rejoin, in ms(0)..=s(60), [restart];
-        /// Time without a sign of life after which a worker has crashed. A session that moves is taken from a worker that doesn't give it back
-        /// in this time, and so are all sessions of a worker that leaves (`stentor_link_ends_total{end="overdue"}`).
+        /// Time without a sign of life after which a worker has crashed. New sessions go to other workers after 250 ms already. A session that
+        /// moves is taken from a worker that doesn't give it back in this time, and so are all sessions of a worker that leaves
+        /// (`stentor_link_ends_total{end="overdue"}`).
         worker_timeout: Duration => link.application.link.worker_timeout, in ms(100)..=HOUR, [restart];
         /// Connected workers. Further ones are refused with `too_many_workers` (`stentor_link_workers_refused_total`).
         workers_max: usize => link.application.workers_max, in 1..=1_000, [restart];
