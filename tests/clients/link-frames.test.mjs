@@ -89,6 +89,9 @@ test('an entry that no frame can have is dropped and reported, and leaves no tra
   writer.write(WORKER.LEAVE, 1, 0, 'a');
   writer.send(WORKER.SEND, 1, 0, Buffer.alloc(16 << 20), {});
   assert.throws(() => writer.write(WORKER.LEAVE, 1, 0, 'x'.repeat(70_000)), /a name of 70000 bytes; the maximum is 65,535/);
+  for (const [handle, namespace] of [[1, null], [1, undefined], [null, 0], ['1', 0]]) {
+    assert.throws(() => writer.write(WORKER.LEAVE, handle, namespace, 'x'), { name: 'TypeError', message: /^a number is missing: / });
+  }
   writer.write(WORKER.LEAVE, 1, 0, 'b');
   assert.deepEqual(writer.poll(0).flatMap((frame) => read(frame, WORKER)).map(([, { room }]) => room), ['a', 'b']);
   assert.deepEqual(dropped, ['a message of 16777228 bytes was dropped; the maximum is 16777216']);

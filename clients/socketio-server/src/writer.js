@@ -53,12 +53,12 @@ export class Writer {
 
   u16(value) {
     this.#reserve(2);
-    this.offset = this.buffer.writeUInt16LE(value, this.offset);
+    this.offset = this.buffer.writeUInt16LE(given(value), this.offset);
   }
 
   u32(value) {
     this.#reserve(4);
-    this.offset = this.buffer.writeUInt32LE(value, this.offset);
+    this.offset = this.buffer.writeUInt32LE(given(value), this.offset);
   }
 
   bool(value) {
@@ -125,4 +125,10 @@ export class Writer {
     this.buffer.copy(larger, 0, 0, this.offset);
     this.buffer = larger;
   }
+}
+
+/** A number. Node would write 0 for a missing one, which names a session or namespace. */
+function given(value) {
+  if (typeof value !== 'number') throw new TypeError(`a number is missing: ${value}`);
+  return value;
 }

@@ -433,7 +433,7 @@ impl Cluster {
             }
             Frame::Question { id, question } => self.answer(sender, id, question, plane),
             Frame::Answer { id, answer } => {
-                self.state.lock().surveys.handle_answer(id, sender, answer.ok());
+                self.state.lock().surveys.handle_answer(clock::now(), id, sender, answer.ok());
                 self.surveyed.notify_one();
             }
             Frame::Acknowledged { call, texts } => {

@@ -6,6 +6,7 @@ use crate::frame::Frames;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::CORES_MAX;
 use stentor_ports::{IdKey, PublicId};
@@ -66,6 +67,19 @@ pub(crate) enum Change {
     Left(NodeId, NodeRecord),
 }
 
+/// Nodes, as issuers of ids: the seeds of the ids of their sessions.
+#[derive(Clone, Default)]
+pub(crate) struct Issuers(Arc<BTreeMap<NodeId, [u64; 2]>>);
+
+impl Issuers {
+    /// The node that has given this id to a session. It may no longer have the session, and with a probability of one in 65,536 for
+    /// each node it is another node.
+    pub(crate) fn find(&self, id: PublicId) -> Option<NodeId> {
+        let is_of = |seed: [u64; 2]| id.decode(IdKey { seed, cores: CORES_MAX }).is_some();
+        self.0.iter().find(|(_, seed)| is_of(**seed)).map(|(node, _)| *node)
+    }
+}
+
 /// The nodes that are alive.
 pub(crate) struct Registry {
     node: NodeId,
@@ -74,8 +88,7 @@ pub(crate) struct Registry {
     /// The last report of each of these nodes. A node whose record is missing is dead only if it hasn't reported for
     /// [`NODE_TTL`]: the record may have been deleted, or the engine's store lost.
     reported: BTreeMap<NodeId, Reported>,
-    /// The seeds of the ids of these nodes' sessions.
-    id_seeds: BTreeMap<NodeId, [u64; 2]>,
+    issuers: Issuers,
     /// Number of reports that this node has made.
     number: u64,
     /// Number of records ignored in the last reply.
@@ -95,7 +108,7 @@ impl Registry {
             frames,
             nodes: BTreeMap::new(),
             reported: BTreeMap::new(),
-            id_seeds: BTreeMap::new(),
+            issuers: Issuers::default(),
             number: 0,
             unreadable: 0,
             due: now,
@@ -196,9 +209,10 @@ impl Registry {
             }
         }
         self.reported.retain(|node, _| self.nodes.contains_key(node));
-        self.id_seeds.retain(|node, _| self.nodes.contains_key(node));
+        let id_seeds = Arc::make_mut(&mut self.issuers.0);
+        id_seeds.retain(|node, _| self.nodes.contains_key(node));
         for node in self.nodes.keys() {
-            self.id_seeds.entry(*node).or_insert_with(|| self.frames.id_seed(*node));
+            id_seeds.entry(*node).or_insert_with(|| self.frames.id_seed(*node));
         }
         changes.extend(left);
         changes
@@ -214,11 +228,10 @@ impl Registry {
         self.nodes.iter().filter(|(node, _)| **node != self.node).map(|(node, record)| (*node, record))
     }
 
-    /// The node that has given this id to a session, if it is alive. It may no longer have the session, and with a probability of
-    /// one in 65,536 for each node it is another node.
-    pub(crate) fn issuer_of(&self, id: PublicId) -> Option<NodeId> {
-        let is_of = |seed: [u64; 2]| id.decode(IdKey { seed, cores: CORES_MAX }).is_some();
-        self.id_seeds.iter().find(|(_, seed)| is_of(**seed)).map(|(node, _)| *node)
+    /// The nodes that are alive, as issuers of ids. Finding an issuer takes a decryption for each node, so the caller releases the registry
+    /// first.
+    pub(crate) fn issuers(&self) -> Issuers {
+        self.issuers.clone()
     }
 
     /// Number of records ignored in the last reply: of other versions, with other clocks, or not authentic.
@@ -315,14 +328,14 @@ mod tests {
         };
         registry.handle_nodes(now, NOW, vec![record(1, false), record(2, false)]);
         assert_eq!(
-            [1, 2, 3].map(|node| registry.issuer_of(id(node))),
+            [1, 2, 3].map(|node| registry.issuers().find(id(node))),
             [Some(NodeId(1)), Some(NodeId(2)), None]
         );
         registry.handle_nodes(now, NOW, vec![record(1, false), record(2, true)]);
-        assert_eq!([1, 2].map(|node| registry.issuer_of(id(node))), [Some(NodeId(1)), None]);
+        assert_eq!([1, 2].map(|node| registry.issuers().find(id(node))), [Some(NodeId(1)), None]);
         let other = Frames::new(NodeId(1), Some(b"another"), 0).id_seed(NodeId(1));
         let other = PublicId::of(IdKey { seed: other, cores: 4 }, 3, SessionId::from_bits(7));
-        assert_eq!(registry.issuer_of(other), None, "of another cluster");
+        assert_eq!(registry.issuers().find(other), None, "of another cluster");
     }
 
     #[test]

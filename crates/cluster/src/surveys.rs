@@ -1,6 +1,7 @@
 //! Questions of this node to others, until they are answered. Sans-I/O.
 
 use crate::NodeId;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,11 @@ use std::time::{Duration, Instant};
 pub const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of questions that wait for answers.
 pub(crate) const SURVEYS_MAX: usize = 1_024;
+/// Maximum number of questions that wait for a node which has been silent for [`SILENCE_MAX`]. Further ones ask the node but don't wait for it,
+/// so that a dead node leaves room for questions to others.
+const SILENT_MAX: usize = 64;
+/// Time without an answer to any question after which a node is silent.
+const SILENCE_MAX: Duration = Duration::from_millis(250);
 
 struct Survey<T> {
     /// Nodes that haven't answered.
@@ -27,17 +33,27 @@ pub(crate) struct Surveyed<T> {
     pub(crate) missing: BTreeSet<NodeId>,
 }
 
+/// A node that is being asked.
+struct Asked {
+    /// Number of questions that wait for the node.
+    count: usize,
+    /// Time of the node's last answer, or of the first of these questions.
+    heard_at: Instant,
+}
+
 /// The surveys of one node, by number.
 pub(crate) struct Surveys<T> {
     next: u64,
     pending: HashMap<u64, Survey<T>>,
     /// Deadlines by number. All surveys last equally long, so a greater number has a later deadline.
     deadlines: BTreeMap<u64, Instant>,
+    /// The nodes for which surveys wait.
+    asked: HashMap<NodeId, Asked>,
 }
 
 impl<T> Default for Surveys<T> {
     fn default() -> Self {
-        Self { next: 1, pending: HashMap::new(), deadlines: BTreeMap::new() }
+        Self { next: 1, pending: HashMap::new(), deadlines: BTreeMap::new(), asked: HashMap::new() }
     }
 }
 
@@ -50,16 +66,38 @@ impl<T> Surveys<T> {
         let id = self.next;
         self.next += 1;
         let deadline = now + SURVEY_TIMEOUT;
-        let waiting = nodes.into_iter().collect();
-        self.pending.insert(id, Survey { waiting, failed: BTreeSet::new(), answers: Vec::new(), deadline });
+        let (waiting, failed) = nodes.into_iter().partition(|node| self.wait_for(*node, now));
+        self.pending.insert(id, Survey { waiting, failed, answers: Vec::new(), deadline });
         self.deadlines.insert(id, deadline);
         Some(id)
     }
 
+    /// Counts a question that waits for a node. Returns `false` if it doesn't wait, because too many wait for a silent node.
+    fn wait_for(&mut self, node: NodeId, now: Instant) -> bool {
+        let asked = self.asked.entry(node).or_insert(Asked { count: 0, heard_at: now });
+        let waits = asked.count < SILENT_MAX || now < asked.heard_at + SILENCE_MAX;
+        asked.count += usize::from(waits);
+        waits
+    }
+
+    /// A question waits for a node no more.
+    fn forget(asked: &mut HashMap<NodeId, Asked>, node: NodeId) {
+        if let Entry::Occupied(mut entry) = asked.entry(node) {
+            entry.get_mut().count -= 1;
+            if entry.get().count == 0 {
+                entry.remove();
+            }
+        }
+    }
+
     /// Handles a node's answer. `None` if the node can't answer. The first answer of a node counts.
-    pub(crate) fn handle_answer(&mut self, id: u64, node: NodeId, answer: Option<T>) {
+    pub(crate) fn handle_answer(&mut self, now: Instant, id: u64, node: NodeId, answer: Option<T>) {
+        if let Some(asked) = self.asked.get_mut(&node) {
+            asked.heard_at = now;
+        }
         let Some(survey) = self.pending.get_mut(&id) else { return };
         if survey.waiting.remove(&node) {
+            Self::forget(&mut self.asked, node);
             match answer {
                 Some(answer) => survey.answers.push(answer),
                 None => {
@@ -74,6 +112,7 @@ impl<T> Surveys<T> {
         for survey in self.pending.values_mut() {
             survey.waiting.remove(&node);
         }
+        self.asked.remove(&node);
     }
 
     /// Returns the result of a survey, if all nodes have answered or the survey has timed out.
@@ -84,6 +123,7 @@ impl<T> Surveys<T> {
         }
         let Survey { mut waiting, mut failed, answers, .. } = self.pending.remove(&id)?;
         self.deadlines.remove(&id);
+        waiting.iter().for_each(|node| Self::forget(&mut self.asked, *node));
         failed.append(&mut waiting);
         Some(Surveyed { answers, missing: failed })
     }
@@ -113,13 +153,13 @@ mod tests {
         let id = surveys.begin(now, NODES);
         let other = surveys.begin(now, NODES);
         let (Some(id), Some(other)) = (id, other) else { panic!("there is room") };
-        surveys.handle_answer(id, NodeId(2), Some("b"));
-        surveys.handle_answer(id, NodeId(2), Some("twice"));
-        surveys.handle_answer(id, NodeId(9), Some("a stranger"));
-        surveys.handle_answer(other + 1, NodeId(1), Some("unknown"));
-        surveys.handle_answer(id, NodeId(1), None);
+        surveys.handle_answer(now, id, NodeId(2), Some("b"));
+        surveys.handle_answer(now, id, NodeId(2), Some("twice"));
+        surveys.handle_answer(now, id, NodeId(9), Some("a stranger"));
+        surveys.handle_answer(now, other + 1, NodeId(1), Some("unknown"));
+        surveys.handle_answer(now, id, NodeId(1), None);
         assert_eq!(surveys.poll(now, id), None);
-        surveys.handle_answer(id, NodeId(3), Some("c"));
+        surveys.handle_answer(now, id, NodeId(3), Some("c"));
         assert_eq!(surveys.finished(now), [id]);
         let result = Surveyed { answers: vec!["b", "c"], missing: [NodeId(1)].into() };
         assert_eq!(surveys.poll(now, id), Some(result));
@@ -131,7 +171,7 @@ mod tests {
         let now = Instant::now();
         let mut surveys = Surveys::default();
         let Some(id) = surveys.begin(now, NODES) else { panic!("there is room") };
-        surveys.handle_answer(id, NodeId(2), Some(7));
+        surveys.handle_answer(now, id, NodeId(2), Some(7));
         assert_eq!(surveys.poll_timeout(), Some(now + SURVEY_TIMEOUT));
         surveys.handle_left(NodeId(3));
         assert_eq!(surveys.poll(now, id), None);
@@ -149,6 +189,38 @@ mod tests {
         assert_eq!(surveys.begin(now, NODES), None);
         assert!(surveys.poll(now + SURVEY_TIMEOUT, ids[0]).is_some());
         assert!(surveys.begin(now, NODES).is_some());
+    }
+
+    #[test]
+    fn questions_to_a_silent_node_leave_room_for_others() {
+        let start = Instant::now();
+        let mut surveys = Surveys::default();
+        let mut ids: Vec<u64> = (0..SILENT_MAX + 9).filter_map(|_| surveys.begin(start, NODES)).collect();
+        let is_waiting = |surveys: &mut Surveys<()>, now, id| surveys.poll(now, id).is_none();
+        // The nodes have time to answer.
+        let now = start + SILENCE_MAX;
+        for id in &ids {
+            surveys.handle_answer(now, *id, NodeId(1), Some(()));
+            surveys.handle_answer(now, *id, NodeId(2), Some(()));
+        }
+        assert!(ids.iter().all(|id| is_waiting(&mut surveys, now, *id)));
+        // Further questions don't wait for the third one, whatever their number.
+        for _ in 0..2 * SURVEYS_MAX {
+            let Some(id) = surveys.begin(now, NODES) else { panic!("there is room") };
+            assert!(is_waiting(&mut surveys, now, id));
+            surveys.handle_answer(now, id, NodeId(1), Some(()));
+            surveys.handle_answer(now, id, NodeId(2), Some(()));
+            let result = surveys.poll(now, id).map(|result| (result.answers.len(), result.missing));
+            assert_eq!(result, Some((2, [NodeId(3)].into())));
+        }
+        // Each answer ends the silence.
+        surveys.handle_answer(now, ids.remove(0), NodeId(3), Some(()));
+        let Some(id) = surveys.begin(now, [NodeId(3)]) else { panic!("there is room") };
+        assert!(is_waiting(&mut surveys, now, id));
+        assert!(ids.iter().all(|id| surveys.poll(start + SURVEY_TIMEOUT, *id).is_some()));
+        surveys.handle_left(NodeId(3));
+        assert!(surveys.poll(now, id).is_some());
+        assert!(surveys.asked.keys().all(|node| *node != NodeId(3)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Permissions: the port through which the data plane asks whether a client may do something.
 
-use super::{Asking, Identity, PermissionReply, PublicId, SessionRooms};
+use super::{Asking, Identity, LazyRooms, PermissionReply, PublicId};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ pub struct Question<'a> {
     pub asking: Asking<'a>,
     /// The session that asks. `None` before the client is connected.
     pub session: Option<PublicId>,
-    /// The rooms of the session, as many as the authorizer receives ([`Authorizer::rooms_max`]).
-    pub rooms: &'a SessionRooms,
+    /// The rooms of the session.
+    pub rooms: LazyRooms<'a>,
     /// A number for the client's IPv4 address or IPv6 /64 network. 0 before the client is connected.
     pub source: u64,
     /// The client's identity. `None` if the node has no [`Authenticator`](super::Authenticator).
@@ -146,11 +146,6 @@ impl Denial {
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Decides whether the client may perform the action.
     fn authorize(&self, question: &Question<'_>) -> Decision;
-
-    /// Maximum number of the session's rooms that the authorizer receives with a question about an action.
-    fn rooms_max(&self, _access: Access<'_>) -> usize {
-        0
-    }
 
     /// Cancels a pending question, because its client has disconnected. A later decision has no effect.
     fn cancel(&self, _ticket: Ticket) {}

@@ -86,6 +86,6 @@ pub use readiness::{EngineAway, Readiness};
 pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};
 pub use reserved::{ReservedSession, UnusedSessions};
 pub use session_id::{IdKey, PublicId};
-pub use session_rooms::SessionRooms;
+pub use session_rooms::{LazyRooms, SessionRooms};
 pub use sid::Sid;
 pub use topology::{NodeInfo, Topology};

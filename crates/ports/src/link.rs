@@ -195,8 +195,6 @@ pub struct LinkHandshake {
 pub enum LinkCloseReason {
     /// The client has closed its transport, or it has left before its session was accepted.
     TransportClose,
-    /// The client has broken a rule of its transport.
-    TransportError,
     /// The client's heartbeat is missing.
     PingTimeout,
     /// The client has sent a malformed packet.
@@ -215,7 +213,6 @@ impl LinkCloseReason {
     pub fn name(self) -> &'static str {
         match self {
             Self::TransportClose => "transport close",
-            Self::TransportError => "transport error",
             Self::PingTimeout => "ping timeout",
             Self::ParseError => "parse error",
             Self::ForcedClose => "forced close",

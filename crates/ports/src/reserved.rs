@@ -40,7 +40,12 @@ impl ReservedSession {
         (core == self.core && self.is_reserved.swap(false, Ordering::Relaxed)).then_some(self.session)
     }
 
-    /// Reserves the id again, because the session has closed and opens again later.
+    /// `true` if a session of `core` has this id. Another one opened because the id wasn't reserved any more.
+    pub fn is_of(&self, core: CoreId, session: SessionId) -> bool {
+        (core, session) == (self.core, self.session)
+    }
+
+    /// Reserves the id again, because its session has closed and opens again later.
     pub fn restore(&self) {
         self.is_reserved.store(true, Ordering::Relaxed);
     }

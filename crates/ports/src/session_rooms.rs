@@ -1,5 +1,6 @@
 //! The rooms of a session, for the application behind the server.
 
+use std::fmt;
 use stentor_hub::Room;
 
 /// Maximum size of the names of a session's rooms in bytes.
@@ -32,6 +33,32 @@ impl SessionRooms {
             taken.names.push(room.name().into());
         }
         taken
+    }
+}
+
+/// The rooms of a session, which are copied only for an authorizer that needs them: the answer may be known without them.
+#[derive(Clone, Copy)]
+pub struct LazyRooms<'a>(&'a dyn Fn(usize) -> SessionRooms);
+
+impl<'a> LazyRooms<'a> {
+    /// The rooms of a client that has no session.
+    pub const NONE: LazyRooms<'static> =
+        LazyRooms(&|_| SessionRooms { names: Vec::new(), is_truncated: false });
+
+    /// The rooms that `take` returns, at most as many as its argument says.
+    pub fn new(take: &'a dyn Fn(usize) -> SessionRooms) -> Self {
+        Self(take)
+    }
+
+    /// Copies the names of at most `count_max` rooms.
+    pub fn take(&self, count_max: usize) -> SessionRooms {
+        (self.0)(count_max)
+    }
+}
+
+impl fmt::Debug for LazyRooms<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LazyRooms")
     }
 }
 

@@ -44,7 +44,7 @@ impl Cluster {
         count(&self.counters.surveys.begun);
         {
             let state = &mut *self.state.lock();
-            state.surveys.handle_answer(id, self.node, Some(answer));
+            state.surveys.handle_answer(clock::now(), id, self.node, Some(answer));
             state.finishes.insert(id, finish);
         }
         let frame = Frame::Question { id, question };
@@ -56,17 +56,15 @@ impl Cluster {
         };
         if !unasked.is_empty() {
             let surveys = &mut self.state.lock().surveys;
-            unasked.into_iter().for_each(|node| surveys.handle_answer(id, node, None));
+            unasked.into_iter().for_each(|node| surveys.handle_answer(clock::now(), id, node, None));
         }
         self.surveyed.notify_one();
     }
 
     /// The other nodes that have given these ids to sessions. Empty if the issuer of one of them isn't alive, or is unknown.
     pub(crate) fn issuers_of(&self, ids: impl Iterator<Item = PublicId>) -> BTreeSet<NodeId> {
-        let issuers: Option<BTreeSet<NodeId>> = {
-            let registry = &self.state.lock().registry;
-            ids.map(|id| registry.issuer_of(id)).collect()
-        };
+        let known = self.state.lock().registry.issuers();
+        let issuers: Option<BTreeSet<NodeId>> = ids.map(|id| known.find(id)).collect();
         let mut issuers = issuers.unwrap_or_default();
         issuers.remove(&self.node);
         issuers

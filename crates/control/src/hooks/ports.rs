@@ -80,10 +80,11 @@ impl Hooks {
             Topic::Room(room) | Topic::Presence(room) => Some(room.namespace()),
             Topic::Feed(_) => None,
         };
+        let rooms = question.rooms.take(hook.rooms_max);
         let connection = Connection {
             session: session.as_deref(),
             namespace,
-            rooms: Some((question.rooms, hook.rooms_max)),
+            rooms: Some((&rooms, hook.rooms_max)),
             ..Connection::default()
         };
         let write = |id| question::access(id, kind, connection, question.identity, topic);
@@ -104,7 +105,12 @@ fn decision(decided: Result<(), Denial>) -> Decision {
 }
 
 /// Returns the cache key of an answer. It has the user, or the session of an anonymous client, and the topic.
-fn cache_key(kind: HookKind, session: Option<&str>, identity: Option<&Identity>, topic: &Topic) -> Box<str> {
+pub(super) fn cache_key(
+    kind: HookKind,
+    session: Option<&str>,
+    identity: Option<&Identity>,
+    topic: &Topic,
+) -> Box<str> {
     let mut key = kind.name().to_owned();
     // Each part has its length, so that different parts never result in the same key.
     let mut part = |tag: char, text: &str| _ = write!(key, "{tag}{}:{text}", text.len());
@@ -152,10 +158,6 @@ impl Authorizer for HookAuthorizer {
         }
     }
 
-    fn rooms_max(&self, access: Access<'_>) -> usize {
-        self.hooks.decider(access).map_or(0, |(hook, ..)| hook.rooms_max)
-    }
-
     fn is_cacheable(&self, access: Access<'_>) -> bool {
         self.hooks.decider(access).is_none()
             && self.inner.as_ref().is_none_or(|inner| inner.is_cacheable(access))
@@ -194,10 +196,6 @@ impl Authorizer for Granting {
             }
             decision => decision,
         }
-    }
-
-    fn rooms_max(&self, access: Access<'_>) -> usize {
-        self.inner.rooms_max(access)
     }
 
     fn is_cacheable(&self, access: Access<'_>) -> bool {

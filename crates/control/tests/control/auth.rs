@@ -16,7 +16,7 @@ use stentor_control::{Auth, AuthOptions, HookAuthenticator, HookKind, HookOption
 use stentor_hub::{Room, Topic};
 use stentor_ports::{
     Access, Answers, Asking, Authentication, Authenticator, Busy, ClientFacts, Credentials, Decision,
-    Identity, Ledger, Principal, ProxyUser, Question, SessionRooms, SignatureWork, Ticket,
+    Identity, LazyRooms, Ledger, Principal, ProxyUser, Question, SignatureWork, Ticket,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
@@ -184,7 +184,7 @@ fn may(identity: &Identity, access: Access<'_>) -> bool {
     let question = Question {
         asking,
         session: None,
-        rooms: &SessionRooms::default(),
+        rooms: LazyRooms::NONE,
         source: 0,
         identity: Some(identity),
         access,

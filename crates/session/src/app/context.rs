@@ -63,25 +63,33 @@ pub(crate) fn public_id(
 }
 
 /// The session on whose behalf a question is asked.
-pub struct AskingSession {
+pub struct AskingSession<'a> {
     pub(super) id: PublicId,
     /// The number of its client's address.
     pub(super) source: u64,
-    pub(super) rooms: SessionRooms,
+    hub: &'a Hub<Encodings>,
+    session: SessionId,
 }
 
-/// The session on whose behalf a question is asked, with at most `rooms_max` of its rooms.
-pub fn asking(
-    hub: &Hub<Encodings>,
+impl AskingSession<'_> {
+    /// Copies the names of at most `count_max` of the session's rooms.
+    pub(super) fn rooms(&self, count_max: usize) -> SessionRooms {
+        SessionRooms::take(self.hub.rooms_of(self.session), count_max)
+    }
+}
+
+/// The session on whose behalf a question is asked.
+pub fn asking<'a>(
+    hub: &'a Hub<Encodings>,
     recovery: &RecoverableSockets,
     core: &CoreContext,
     session: SessionId,
-    rooms_max: usize,
-) -> AskingSession {
+) -> AskingSession<'a> {
     AskingSession {
         id: public_id(hub, recovery, core, session),
         source: hub.source(session).map_or(0, |(source, _)| source),
-        rooms: SessionRooms::take(hub.rooms_of(session), rooms_max),
+        hub,
+        session,
     }
 }
 

@@ -35,8 +35,8 @@ use super::context::AskingSession;
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
-    Access, Asking, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question,
-    SessionRooms, SocketName,
+    Access, Asking, Authorizer, Decision, Denial, EventReply, EventSink, Identity, LazyRooms, PublicId,
+    Question, SessionRooms, SocketName,
 };
 use prepare::Preparations;
 use reviews::Reviews;
@@ -183,14 +183,14 @@ impl Questions {
 
     /// Decides whether a session's client may perform an action. All permissions of clients are decided here, or in
     /// [`Self::authorize_connect`]. `asker` is the connection that can wait for the answer. `decided` is the decision for which
-    /// it waited before, if any. `client` receives how many of the session's rooms the authorizer takes.
+    /// it waited before, if any. `client` is called if a question is asked.
     #[inline]
-    pub(crate) fn authorize(
+    pub(crate) fn authorize<'a>(
         &mut self,
         now: Instant,
         asker: Option<ConnId>,
         session: SessionId,
-        client: impl FnOnce(usize) -> AskingSession,
+        client: impl FnOnce() -> AskingSession<'a>,
         access: Access<'_>,
         decided: Option<Decided>,
     ) -> Result<(), Refused> {
@@ -204,8 +204,7 @@ impl Questions {
             return Ok(());
         }
         let identity = self.identities.get(session).cloned();
-        let client = client(self.rooms_max(identity.as_deref(), access));
-        self.ask(now, asker, identity.as_deref(), Some(client), access)?;
+        self.ask(now, asker, identity.as_deref(), Some(client()), access)?;
         if identity.is_some_and(|identity| identity.authorizer.is_cacheable(access)) {
             self.identities.allow(session, access);
         }
@@ -250,16 +249,16 @@ impl Questions {
         now: Instant,
         asker: Option<ConnId>,
         identity: Option<&Identity>,
-        client: Option<AskingSession>,
+        client: Option<AskingSession<'_>>,
         access: Access<'_>,
     ) -> Result<(), Refused> {
         let number = self.tickets.draw();
         let asking = self.tickets.asking(number);
-        let (session, source, rooms) = match client {
-            Some(AskingSession { id, source, rooms }) => (Some(id), source, rooms),
-            None => (None, 0, SessionRooms::default()),
-        };
-        match self.decision(&Question { asking, session, rooms: &rooms, source, identity, access }) {
+        let client = client.as_ref();
+        let (session, source) = (client.map(|client| client.id), client.map_or(0, |client| client.source));
+        let take = |max: usize| client.map_or_else(SessionRooms::default, |client| client.rooms(max));
+        let rooms = LazyRooms::new(&take);
+        match self.decision(&Question { asking, session, rooms, source, identity, access }) {
             Decision::Allow => return Ok(()),
             Decision::Deny(denial) => return Err(Refused::Denied(denial)),
             Decision::Pending => {}
@@ -271,11 +270,6 @@ impl Questions {
 
     fn authorizer_of<'a>(&'a self, identity: Option<&'a Identity>) -> Option<&'a Arc<dyn Authorizer>> {
         identity.map(|identity| &identity.authorizer).or(self.authorizer.as_ref())
-    }
-
-    /// The number of a session's rooms that the authorizer receives with a question.
-    fn rooms_max(&self, identity: Option<&Identity>, access: Access<'_>) -> usize {
-        self.authorizer_of(identity).map_or(0, |authorizer| authorizer.rooms_max(access))
     }
 
     fn decision(&self, question: &Question<'_>) -> Decision {

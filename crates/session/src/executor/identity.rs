@@ -200,7 +200,7 @@ impl Executor {
                 continue;
             }
             let Self { questions, hub, recovery, context, .. } = self;
-            let client = |rooms_max| asking(hub, recovery, context, session, rooms_max);
+            let client = || asking(hub, recovery, context, session);
             if let Err(denial) = questions.review(context.now, session, client, &topic, may_wait) {
                 self.withdraw(session, topic, denial);
             }
@@ -225,7 +225,7 @@ impl Executor {
             |MovingSubscription { topic, .. }| {
                 self.questions.identities.grant(session, topic);
                 let Self { questions, hub, recovery, context, .. } = self;
-                let client = |rooms_max| asking(hub, recovery, context, session, rooms_max);
+                let client = || asking(hub, recovery, context, session);
                 questions.review(context.now, session, client, topic, true).is_ok()
             },
         )

@@ -341,7 +341,7 @@ impl Executor {
         decided: Option<Decided>,
     ) -> Result<(), NotSubscribed> {
         let Self { questions, context, hub, recovery, .. } = self;
-        let client = |rooms_max| asking(hub, recovery, context, session, rooms_max);
+        let client = || asking(hub, recovery, context, session);
         questions.authorize(context.now, Some(conn), session, client, Access::Subscribe(topic), decided)?;
         hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
         questions.identities.grant(session, topic);

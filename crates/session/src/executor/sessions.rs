@@ -64,7 +64,8 @@ impl Executor {
     /// Closes a session that opens again when a decision has arrived, then with the same id if it was reserved.
     pub(crate) fn close_until_decided(&mut self, session: SessionId) {
         let identity = self.questions.identities.get(session).cloned();
-        let Some(reserved) = identity.as_ref().and_then(|identity| identity.reserved.as_ref()) else {
+        let reserved = identity.as_ref().and_then(|identity| identity.reserved.as_ref());
+        let Some(reserved) = reserved.filter(|reserved| reserved.is_of(self.context.core, session)) else {
             return self.close_session(session);
         };
         self.forget_session(session);

@@ -1,14 +1,15 @@
 //! Tests of turns: questions are sent alternately for each address, and within an address for each session.
 
 use super::*;
-use crate::hooks::ports::granting;
+use crate::hooks::ports::{cache_key, granting};
 use crate::hooks::{Asker, Client, HookAuthenticator, HookAuthorizer, HookOptions, Hooks};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use stentor_ports::{
-    Access, Authentication, Authenticator, Credentials, Decision, Ledger, Question, SessionRooms,
+    Access, Authentication, Authenticator, Credentials, Decision, LazyRooms, Ledger, Question, SessionRooms,
     SignatureWork,
 };
 
@@ -192,14 +193,8 @@ fn ports_cancel_their_questions() {
     let asking = Asking::new(ticket, &answers);
     let access = Access::Subscribe(&topic);
     for authorizer in authorizers {
-        let question = Question {
-            asking,
-            session: None,
-            rooms: &SessionRooms::default(),
-            source: 1,
-            identity: None,
-            access,
-        };
+        let question =
+            Question { asking, session: None, rooms: LazyRooms::NONE, source: 1, identity: None, access };
         assert_eq!(HookAuthorizer::new(None, hooks.clone()).authorize(&question), Decision::Pending);
         assert_eq!(waiting(), 1);
         authorizer.cancel(ticket);
@@ -212,6 +207,37 @@ fn ports_cancel_their_questions() {
     assert_eq!(waiting(), 1);
     authenticator.cancel(ticket);
     assert_eq!(waiting(), 0);
+}
+
+/// The rooms of a session aren't copied for an answer that is cached.
+#[test]
+fn the_cache_is_asked_before_rooms_are_copied() {
+    let options = HookOptions {
+        name: "chat".into(),
+        url: "http://127.0.0.1:1/".into(),
+        on: vec![HookKind::Subscribe],
+        rooms_max: 7,
+        ..HookOptions::default()
+    };
+    let hooks = Hooks::new("n", &[options], &Arc::new(Ledger::new(1 << 20))).unwrap();
+    let authorizer = HookAuthorizer::new(None, hooks.clone());
+    let (topic, answers, copied) = (Topic::Room(room("lobby")), nobody(), Cell::new(0));
+    let take = |count_max| {
+        copied.set(copied.get() + count_max);
+        SessionRooms::default()
+    };
+    let question = Question {
+        asking: Asking::new(Ticket::for_test(1), &answers),
+        session: None,
+        rooms: LazyRooms::new(&take),
+        source: 1,
+        identity: None,
+        access: Access::Subscribe(&topic),
+    };
+    assert_eq!((authorizer.authorize(&question), copied.take()), (Decision::Pending, 7));
+    let key = cache_key(HookKind::Subscribe, None, None, &topic);
+    hooks.hooks[0].cache.with(|cache| cache.put(Instant::now(), key, Duration::from_secs(60), Ok(())));
+    assert_eq!((authorizer.authorize(&question), copied.take()), (Decision::Allow, 0));
 }
 
 /// Other questions are refused to make room for a question that still doesn't fit. All refusals are reported.

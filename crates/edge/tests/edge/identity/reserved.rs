@@ -60,7 +60,8 @@ impl Authenticator for Names {
 impl Authorizer for Names {
     fn authorize(&self, question: &Question<'_>) -> Decision {
         let Some(session) = question.session else { return Decision::Allow };
-        self.0.rooms.lock().unwrap().push((session, question.rooms.names.clone()));
+        let rooms_max = if matches!(question.access, Access::Publish(_)) { 2 } else { 0 };
+        self.0.rooms.lock().unwrap().push((session, question.rooms.take(rooms_max).names));
         match question.access {
             Access::Subscribe(topic) if format!("{topic:?}").contains("later") => {
                 self.0.permissions.lock().unwrap().push(question.later());
@@ -68,10 +69,6 @@ impl Authorizer for Names {
             }
             _ => Decision::Allow,
         }
-    }
-
-    fn rooms_max(&self, access: Access<'_>) -> usize {
-        if matches!(access, Access::Publish(_)) { 2 } else { 0 }
     }
 }
 

@@ -128,7 +128,7 @@ impl Context<'_> {
         decided: Option<Decided>,
     ) -> Result<(), Refused> {
         let (core, hub, recovery) = (self.core, &*self.hub, self.recovery);
-        let client = |rooms_max| crate::app::asking(hub, recovery, core, session, rooms_max);
+        let client = || crate::app::asking(hub, recovery, core, session);
         self.questions.authorize(core.now, self.scope.asker, session, client, access, decided)
     }
 }

@@ -6,7 +6,7 @@
 //! entry per session waits.
 
 use super::{AskingSession, Identities, QUESTION_BYTES, Questions};
-use crate::ports::{Access, Authorizer, Decision, Denial, Question};
+use crate::ports::{Access, Authorizer, Decision, Denial, LazyRooms, Question};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,11 +63,11 @@ impl Questions {
     /// Authorizes a subscription again. If the answer arrives later and is no, [`Self::poll_withdrawn`] returns the
     /// subscription. If no answer arrives, or the answer isn't known at once and `may_wait` is `false`,
     /// [`Self::poll_review`] returns the session later.
-    pub(crate) fn review(
+    pub(crate) fn review<'a>(
         &mut self,
         now: Instant,
         session: SessionId,
-        client: impl FnOnce(usize) -> AskingSession,
+        client: impl FnOnce() -> AskingSession<'a>,
         topic: &Topic,
         may_wait: bool,
     ) -> Result<(), Denial> {
@@ -88,9 +88,10 @@ impl Questions {
         let (number, identity) = (self.tickets.draw(), identity.as_deref());
         let asking = self.tickets.asking(number);
         let ticket = asking.ticket;
-        let AskingSession { id, source, rooms } = client(self.rooms_max(identity, access));
-        match self.decision(&Question { asking, session: Some(id), rooms: &rooms, source, identity, access })
-        {
+        let client = client();
+        let (session_id, source, take) = (Some(client.id), client.source, |max: usize| client.rooms(max));
+        let rooms = LazyRooms::new(&take);
+        match self.decision(&Question { asking, session: session_id, rooms, source, identity, access }) {
             Decision::Allow => {}
             Decision::Deny(denial) if denial.is_unavailable() => self.review_later(session, true),
             Decision::Deny(denial) => return Err(denial),
