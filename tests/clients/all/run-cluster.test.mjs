@@ -1,11 +1,12 @@
 // `make run-cluster`: three nodes, an engine and HAProxy by one command; the demo's page goes on when a node dies.
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
+import { createServer } from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
 import { browserNames, launch, missing as missingBrowser } from '../browsers.mjs';
 import { errorsOf, inRoom, libraries, workerPackages } from '../demo.mjs';
-import { PATIENCE_MS, binary, program, root, until, within } from '../harness.mjs';
+import { PATIENCE_MS, binary, event, program, root, until, within } from '../harness.mjs';
 import { missing as withoutNats } from '../nats.mjs';
 import { missing as missingProxy } from '../proxies.mjs';
 import { missing as missingRedis } from '../redis.mjs';
@@ -19,7 +20,7 @@ async function start(t, packages = libraries, ...args) {
   const [, url] = await says(/^ready (http\S+)$/m);
   const said = text();
   const nodes = [...said.matchAll(/^node (\w) +pid (\d+) +(\S+) +admin (\S+)$/mg)].map(([, name, pid, http, admin]) => ({ name, pid: Number(pid), http, admin }));
-  return { url, nodes, logs: /^logs +(\S+)$/m.exec(said)[1], end };
+  return { url, nodes, logs: /^logs +(\S+)$/m.exec(said)[1], says, end };
 }
 
 const connections = async ({ admin }) => {
@@ -81,6 +82,19 @@ test('a visitor stops the node that fetches, and another one takes over', { skip
   await shows('stopped', `^Node [^${fetching}] has taken over for node ${fetching} after`);
   await shows('stop', `^Stop node [^${fetching}]$`);
   await shows('workerstate', '^connected$');
+  await end();
+});
+
+test("no other program can take a stopped node's ports", { skip: missingRedis || missingProxy('haproxy') }, async (t) => {
+  const { nodes: [node], says, end } = await start(t);
+  const ports = [node.http, node.admin].map((url) => Number(new URL(url).port));
+  process.kill(node.pid, 'SIGKILL');
+  await says(/^node a +has ended/m);
+  for (const port of ports) {
+    const [error] = await event(createServer().listen(port, '127.0.0.1'), 'error');
+    assert.equal(error.code, 'EADDRINUSE');
+    await assert.rejects(fetch(`http://127.0.0.1:${port}/healthz`));
+  }
   await end();
 });
 
