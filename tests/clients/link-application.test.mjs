@@ -97,6 +97,10 @@ test('options, pages and commands of an application work as in its own server', 
   const news = once(client, 'news');
   assert.deepEqual(await command('emit', { rooms: ['vip'], event: 'news', data: { text: 'hello' } }), { sessions: 1 });
   assert.deepEqual(await news, [{ text: 'hello' }]);
+  client.on('question', (a, b, acknowledge) => acknowledge(a + b, 'é'));
+  const question = { rooms: ['vip'], event: 'question', args: [1, 2], ack: { timeout: '60s' } };
+  assert.deepEqual(await command('emit', question), { sessions: 1, acknowledgements: [[3, 'é']], missing: 0 });
+  assert.deepEqual(await socket.emitWithAck('question', 3, 4), 7);
   const { sessions } = await command('sessions', { rooms: ['vip'] });
   assert.deepEqual(sessions.map(({ id, protocol, rooms }) => [id, protocol, rooms.sort()]), [[socket.id, 'link', [socket.id, 'vip'].sort()]]);
   const rooms = JSON.parse((await request(`${stentor.admin}/api/v1/rooms?app=shop&prefix=vip`)).text);

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .link import Link
 
 #: Acknowledgement ids of a process begin after a multiple of 2^20 below 2^31: those of a former process must not match.
-_ACK_IDS, _ACK_RANGES = 1 << 20, 1 << 11
+_ACK_IDS, _ACK_RANGES = 1 << 20, 1 << 10
 #: Longest time for acknowledgements of other workers' clients, in seconds.
 _ANSWER_S = 60
 #: The index of the namespace `/`, in which workers ask each other: every worker has it.

@@ -13,9 +13,9 @@ import { releaseSoon } from './release.js';
 import { ClientRequest } from './request.js';
 import { resume } from './resume.js';
 
-/** Acknowledgement ids of a process begin at a multiple of 2^20 below 2^31. */
+/** Acknowledgement ids of a process begin at a multiple of 2^20 below 2^30. Stentor's own, for events of the backend, are greater. */
 const ACK_IDS = 1 << 20;
-const ACK_RANGES = 1 << 11;
+const ACK_RANGES = 1 << 10;
 const TOO_MANY_NAMESPACES = 'a client was refused a namespace: this worker has too many. With cleanupEmptyChildNamespaces, Socket.IO removes those without sockets';
 /** Longest time for Stentor to confirm that this worker leaves, in milliseconds. */
 const FAREWELL_MS = 1_000;

@@ -98,17 +98,24 @@ impl ClusterCommands {
         })
     }
 
-    /// Makes the other nodes carry a command out after this node.
-    fn on_all_nodes(&self, command: Command, question: impl FnOnce(Task) -> Question) -> Command {
+    /// Makes the other nodes carry a command out after this node. `None`: too many calls wait, and the command is answered.
+    fn on_all_nodes(&self, command: Command, question: impl FnOnce(Task) -> Question) -> Option<Command> {
         let concerned =
             |done, question| self.then_ask(done, question, Answered::Concerned, Finish::Concerned);
-        match command {
+        Some(match command {
             Command::Emit { event, data, volatile, done } => {
                 let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
                 Command::Emit { event, data, volatile, done: concerned(done, question(task)) }
             }
-            // Clients of workers aren't called.
-            Command::Call { .. } => command,
+            Command::Call { event, data, timeout, answered, done } => {
+                let Some(call) = self.cluster.begin_call(timeout, &answered) else {
+                    done.answer(Err(CommandError::Busy));
+                    return None;
+                };
+                let task = Task::Call { call, event: event.clone(), data: data.clone(), timeout };
+                let answered = forwarder(&answered);
+                Command::Call { event, data, timeout, answered, done: concerned(done, question(task)) }
+            }
             Command::Join { rooms, done } => {
                 let task = Task::Join(rooms.iter().cloned().collect());
                 Command::Join { rooms, done: concerned(done, question(task)) }
@@ -125,7 +132,7 @@ impl ClusterCommands {
                 let done = self.then_ask(done, question(Task::List { limit }), Answered::Sessions, finish);
                 Command::Sessions { limit, done }
             }
-        }
+        })
     }
 }
 
@@ -200,17 +207,10 @@ impl Commands for ClusterCommands {
                 };
                 Command::Emit { event, data, volatile, done }
             }
-            Command::Call { event, data, timeout, answered, done } => {
-                let Some(call) = self.cluster.begin_call(timeout, &answered) else {
-                    return done.answer(Err(CommandError::Busy));
-                };
-                let task = Task::Call { call, event: event.clone(), data: data.clone(), timeout };
-                let question = Question::Sessions(to, task);
-                let done = self.then_ask(done, question, Answered::Concerned, Finish::Concerned);
-                let answered = forwarder(&answered);
-                Command::Call { event, data, timeout, answered, done }
+            command => {
+                let command = self.on_all_nodes(command, |task| Question::Sessions(to, task));
+                return command.into_iter().for_each(|command| self.local.command(target.clone(), command));
             }
-            command => self.on_all_nodes(command, |task| Question::Sessions(to, task)),
         };
         self.local.command(target, command);
     }
@@ -242,9 +242,11 @@ impl Commands for ClusterCommands {
                 let to = target.clone();
                 self.on_all_nodes(command, |task| Question::Sockets(name, to, task))
             }
-            None => command,
+            None => Some(command),
         };
-        self.local.command_link(app, target, command);
+        if let Some(command) = command {
+            self.local.command_link(app, target, command);
+        }
     }
 
     fn list_link_rooms(&self, app: LinkApp, query: RoomsQuery, done: Done<RoomList>) {

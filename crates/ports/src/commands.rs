@@ -303,7 +303,7 @@ pub trait Commands: Send + Sync {
     fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>);
 
     /// Carries out an action on the sockets of an application of this node whose clients are served by workers. A socket's id is a room of
-    /// its own. Named sessions of the target are ignored, and so is [`Command::Call`]. An event reaches clients that speak Socket.IO's own
+    /// its own. Named sessions of the target are ignored. An event reaches clients that speak Socket.IO's own
     /// parser.
     fn command_link(&self, app: LinkApp, target: Target, command: Command);
 

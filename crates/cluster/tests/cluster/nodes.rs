@@ -486,6 +486,14 @@ async fn commands_reach_the_sockets_of_an_application_at_all_nodes() {
         assert_eq!(*node.plane.apps.lock().unwrap(), [app; 3]);
         assert_eq!(node.commands()[0], "join green /chat [red] -[] []");
     }
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let answered = recording(&seen);
+    let call = |done| a.all.command_link(LinkApp(1), target(), calling(&answered, done));
+    assert_eq!(answer_to(call).await.unwrap(), Concerned::sessions(1 + 2 + 4));
+    pass(Duration::from_millis(30)).await;
+    let mut texts = std::mem::take(&mut *seen.lock().unwrap());
+    texts.sort();
+    assert_eq!(texts, ["2,1", "4,1", "4,2", "4,3"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Data;
-use stentor_ports::{Acknowledged, Charge, Class, Command, Concerned, Ledger, Target};
+use stentor_ports::{Acknowledged, Charge, Class, Command, Concerned, Ledger};
 use tokio::sync::Notify;
 
 fn bad(message: String) -> Refusal {
@@ -122,13 +122,13 @@ impl Gathered {
     }
 }
 
-/// Sends an event, waits for the acknowledgements, and responds with them.
+/// Sends an event by `submit`, waits for the acknowledgements, and responds with them.
 ///
 /// # Errors
 /// The event has no name, the timeout is invalid, or the data plane doesn't take the command.
 pub(super) async fn emit(
     state: &State,
-    target: Target,
+    submit: impl Fn(Command),
     (event, data): (Option<Arc<str>>, Data),
     ack: &Ack<'_>,
 ) -> Result<Response<Body>, Refusal> {
@@ -150,7 +150,7 @@ pub(super) async fn emit(
     let Concerned { sessions, missing_nodes, .. } = ask(state, |done| {
         let (event, data, answered) = (event.clone(), data.clone(), answered.clone());
         let call = Command::Call { event, data, timeout, answered, done };
-        state.data_plane.commands.command(target.clone(), call);
+        submit(call);
     })
     .await?;
     // Without all of them, those that have arrived are the answer.

@@ -105,13 +105,10 @@ pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Bo
         let volatile = request.volatile.unwrap_or(false);
         match &request.ack {
             Some(_) if volatile => Err(bad("\"volatile\" and \"ack\" exclude each other".into())),
-            // The ids of acknowledgements are the workers' own.
-            Some(_) if app.is_some() => {
-                let why =
-                    "\"app\" and \"ack\" exclude each other: clients of workers acknowledge to their workers";
-                Err(bad(why.into()))
+            Some(ack) => {
+                let submit = |command| submit(state, app, &target, command);
+                acknowledged::emit(state, submit, (event, data), ack).await
             }
-            Some(ack) => acknowledged::emit(state, target, (event, data), ack).await,
             None => {
                 let emit = |done| Command::Emit { event: event.clone(), data: data.clone(), volatile, done };
                 give(state, app, target, emit).await

@@ -143,6 +143,14 @@ pub(super) fn finish(
                 let sent = protocols.send_to_link(app, &namespace, &broadcast, steps);
                 gather.finish(|sum| sum.sessions += sent);
             }
+            LinkWork::Call { call, gather } => {
+                let (sent, number) = protocols.call_link(app, &namespace, &call, steps);
+                if let Some(number) = number {
+                    let at = protocols.ex.now() + call.call.timeout;
+                    actions::set_alarm(conns, protocols, at, Alarm::LinkCall(number));
+                }
+                gather.finish(|sum| sum.sessions += sent);
+            }
             LinkWork::Change { found, gather, .. } => {
                 gather.finish(|sum| sum.sessions += found.map_or(0, |(_, count)| count));
             }

@@ -97,6 +97,8 @@ pub enum Alarm {
     Ack(u64),
     /// Ends a command's wait for acknowledgements.
     Acks(Vec<u64>),
+    /// Ends the wait for acknowledgements of clients of workers.
+    LinkCall(u32),
     /// Writes bytes to a client.
     Write(ClientId, Vec<u8>),
 }

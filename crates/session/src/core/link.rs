@@ -9,7 +9,8 @@ use crate::ports::{
 use crate::protocols::engineio;
 use crate::protocols::link::write_records;
 use crate::shared::link::LinkBatch;
-use crate::shared::tasks::{FoundRooms, LinkTask, LinkWork};
+use crate::shared::link_tasks::packet;
+use crate::shared::tasks::{FoundRooms, LinkCall, LinkTask, LinkWork};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
@@ -260,13 +261,50 @@ impl Protocols {
         broadcast: &LinkBroadcast,
         steps: &mut usize,
     ) -> usize {
-        let found = self.find((0, false), app, namespace, (&broadcast.rooms[..], &broadcast.except[..]));
-        let parser = |id: &ClientId| Some(self.clients.engineio.get(*id)?.link()?.input.unit.parser);
-        if found.first().and_then(parser) != Some(LinkParser::Json) {
-            return 0;
+        let found = self.find_json(app, namespace, (&broadcast.rooms[..], &broadcast.except[..]));
+        if !found.is_empty() {
+            self.broadcast(0, app, namespace, broadcast, steps);
         }
-        self.broadcast(0, app, namespace, broadcast, steps);
         found.len()
+    }
+
+    /// Like [`Self::find`], but without clients of a custom parser.
+    fn find_json(
+        &self,
+        app: LinkApp,
+        namespace: &Arc<str>,
+        selection: (&[Box<str>], &[Box<str>]),
+    ) -> Vec<ClientId> {
+        let found = self.find((0, false), app, namespace, selection);
+        let parser = |id: &ClientId| Some(self.clients.engineio.get(*id)?.link()?.input.unit.parser);
+        if found.first().and_then(parser) == Some(LinkParser::Json) { found } else { Vec::new() }
+    }
+
+    /// Sends an event of the backend that sockets of an application acknowledge. Returns their number, and the number of the call. If too many
+    /// acknowledgements are awaited, the event requests none.
+    pub fn call_link(
+        &mut self,
+        app: LinkApp,
+        namespace: &Arc<str>,
+        LinkCall { call, rooms, except }: &LinkCall,
+        steps: &mut usize,
+    ) -> (usize, Option<u32>) {
+        let found = self.find_json(app, namespace, (&rooms[..], &except[..]));
+        let Some(link) = self.ex.link.as_mut().filter(|_| !found.is_empty()) else { return (0, None) };
+        let number = link.calls.begin(app, namespace, &found, &call.answered);
+        let Some(message) = packet(namespace, Some(&call.event), &call.data, number) else {
+            return (0, number);
+        };
+        let broadcast = LinkBroadcast {
+            rooms: rooms.clone(),
+            except: except.clone(),
+            is_local: false,
+            is_volatile: false,
+            is_compressed: true,
+            messages: std::iter::once(message).collect(),
+        };
+        self.broadcast(0, app, namespace, &broadcast, steps);
+        (number.map_or(0, |_| found.len()), number)
     }
 
     /// Lists sockets of an application.

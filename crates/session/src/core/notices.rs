@@ -26,6 +26,9 @@ impl Protocols {
                     self.ex.acks.take(number, None);
                 }
             }
+            Some(Alarm::LinkCall(number)) => {
+                self.ex.link.iter_mut().for_each(|link| link.calls.end(number));
+            }
             Some(Alarm::Write(id, bytes)) => {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.keep(&mut self.ex, &bytes);

@@ -1,7 +1,7 @@
 //! Commands for the sockets of applications whose clients are served by workers. Each core does its part.
 
 use super::gather::Gather;
-use super::tasks::{FoundRooms, LinkTask, LinkWork, Names, Task};
+use super::tasks::{Call, FoundRooms, LinkCall, LinkTask, LinkWork, Names, Task};
 use super::{ControlCommand, Shared};
 use crate::ports::{
     Command, Concerned, Done, LinkApp, LinkBroadcast, LinkChange, LinkMessage, LinkSelect, RoomList,
@@ -11,8 +11,13 @@ use std::sync::Arc;
 use stentor_hub::{Data, Room};
 use stentor_json::write_string;
 
-/// The event as a packet of Socket.IO.
-fn packet(namespace: &str, event: Option<&str>, data: &Data) -> Option<LinkMessage> {
+/// The event as a packet of Socket.IO. `number`: its clients acknowledge it.
+pub(crate) fn packet(
+    namespace: &str,
+    event: Option<&str>,
+    data: &Data,
+    number: Option<u32>,
+) -> Option<LinkMessage> {
     let arguments = match data {
         Data::Json(json) => json,
         Data::Arguments { json, attachments } if attachments.is_empty() => json,
@@ -23,6 +28,7 @@ fn packet(namespace: &str, event: Option<&str>, data: &Data) -> Option<LinkMessa
         text.extend_from_slice(namespace.as_bytes());
         text.push(b',');
     }
+    number.into_iter().for_each(|number| text.extend_from_slice(number.to_string().as_bytes()));
     text.push(b'[');
     write_string(&mut text, event.unwrap_or("message"));
     if !arguments.is_empty() {
@@ -58,7 +64,7 @@ impl Shared {
         };
         match command {
             Command::Emit { event, data, volatile, done } => {
-                let Some(message) = packet(&namespace, event.as_deref(), &data) else {
+                let Some(message) = packet(&namespace, event.as_deref(), &data, None) else {
                     return done.answer(Ok(Concerned::default()));
                 };
                 let broadcast = Arc::new(LinkBroadcast {
@@ -71,7 +77,11 @@ impl Shared {
                 });
                 put(done, &|gather| LinkWork::Send { broadcast: broadcast.clone(), gather });
             }
-            Command::Call { done, .. } => done.answer(Ok(Concerned::default())),
+            Command::Call { event, data, timeout, answered, done } => {
+                let call = Call { event, data, timeout, answered };
+                let call = Arc::new(LinkCall { call, rooms: rooms.clone(), except: except.clone() });
+                put(done, &|gather| LinkWork::Call { call: call.clone(), gather });
+            }
             Command::Join { rooms: targets, done } => change(LinkChange::Join, names(targets.iter()), done),
             Command::Leave { rooms: targets, done } => change(LinkChange::Leave, names(targets.iter()), done),
             Command::Disconnect { close, done } => {

@@ -6,7 +6,7 @@ mod fullest;
 mod gather;
 pub(crate) mod limits;
 pub mod link;
-mod link_tasks;
+pub(crate) mod link_tasks;
 mod moving;
 mod node_sessions;
 mod ports;

@@ -72,12 +72,22 @@ pub struct LinkTask {
 pub enum LinkWork {
     /// Sends an event.
     Send { broadcast: Arc<LinkBroadcast>, gather: Arc<Gather<Concerned>> },
+    /// Sends an event that requests acknowledgements.
+    Call { call: Arc<LinkCall>, gather: Arc<Gather<Concerned>> },
     /// Changes sockets: `found` are those that remain, and the number of all, once they have been found.
     Change { select: Arc<LinkSelect>, found: Option<(Vec<ClientId>, usize)>, gather: Arc<Gather<Concerned>> },
     /// Lists the sockets in one of the first rooms and in none of the second ones. Without first rooms: all.
     List { rooms: Arc<(Names, Names)>, limit: usize, gather: Arc<Gather<SessionList>> },
     /// Lists rooms.
     Rooms { query: Arc<RoomsQuery>, gather: Arc<Gather<FoundRooms>> },
+}
+
+/// An event for the sockets in one of the rooms and in no excepted one, which requests acknowledgements. Without rooms: all.
+#[expect(missing_docs, reason = "the names of the fields say what they are")]
+pub struct LinkCall {
+    pub call: Call,
+    pub rooms: Names,
+    pub except: Names,
 }
 
 impl LinkTask {
@@ -88,6 +98,7 @@ impl LinkTask {
                 LinkWork::Send { broadcast, .. } => {
                     broadcast.messages.iter().map(|message| message.data().len()).sum()
                 }
+                LinkWork::Call { call, .. } => call.call.data.len(),
                 LinkWork::Change { select, .. } => {
                     (select.rooms.len() + select.targets.len()) * size_of::<Room>()
                 }

@@ -1,14 +1,14 @@
 //! Commands of the backend for the sockets of an application.
 
-use super::{APP, Stage, names, send};
-use crate::harness::{Way, answer};
-use bytes::Bytes;
+use super::{APP, Stage, names, send, unit};
+use crate::harness::{Io, PATIENCE, Way, answer, receive, until};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use stentor_hub::{Data, Rooms};
 use stentor_ports::fake::LinkCall;
 use stentor_ports::{
-    Command, Concerned, Done, LinkAcceptance, LinkChange, LinkEntry, LinkParser, LinkSession, LinkSocket,
-    RoomsQuery, SESSIONS_LISTED_MAX, SessionApp, SessionList, SessionsQuery, Target,
+    Command, Concerned, Done, LinkAcceptance, LinkChange, LinkEntry, LinkParser, LinkReport, LinkSession,
+    LinkSocket, RoomsQuery, SESSIONS_LISTED_MAX, SessionApp, SessionList, SessionsQuery, Target,
 };
 use stentor_wire::engineio::Version;
 
@@ -102,6 +102,69 @@ fn commands_act_on_the_sockets_of_an_application() {
     }
 }
 
+/// An event that requests acknowledgements, which are passed to `answers`.
+fn call(
+    answers: &mpsc::Sender<String>,
+    timeout: Duration,
+) -> impl FnOnce(Done<Concerned>) -> Command + use<> {
+    let answers = answers.clone();
+    let answered = Arc::new(move |data| {
+        let Data::Arguments { json, attachments } = data else { panic!("{data:?}") };
+        let json = String::from_utf8(json.to_vec()).unwrap();
+        let _ = answers.send(format!("{json} and {} attachments", attachments.len()));
+    });
+    let data = Data::Arguments { json: "1,\"two\"".into(), attachments: [].into() };
+    move |done| Command::Call { event: "q".into(), data, timeout, answered, done }
+}
+
+/// The number of the next event.
+fn number(io: &mut Io) -> u32 {
+    let text = io.next_text();
+    let (number, event) = text.strip_prefix("42").unwrap().split_once('[').unwrap();
+    assert_eq!(event, r#""q",1,"two"]"#);
+    number.parse().unwrap()
+}
+
+#[test]
+fn clients_of_workers_acknowledge_events_of_the_backend() {
+    for cores in [1, 3] {
+        let stage = Stage::new(cores);
+        let (mut a, first) = stage.socket(Way::Socket, "a", &["r"]);
+        let (mut b, _) = stage.socket(Way::Socket, "b", &["r"]);
+        let (sender, answers) = mpsc::channel();
+        assert_eq!(stage.command(room("r"), call(&sender, PATIENCE)), Concerned::sessions(2));
+        let (number_a, number_b) = (number(&mut a), number(&mut b));
+        // Workers begin below 2^30.
+        assert!(number_a >= 1 << 30 && number_a < 1 << 31, "{number_a}");
+        b.send(&format!("43{number_b}[\"b\"]"));
+        assert_eq!(receive(&answers), "\"b\" and 0 attachments");
+        // These are the worker's: its own number, another namespace, an answer that is malformed, and one that comes again.
+        a.send("435[]");
+        a.send(&format!("43/other,{number_a}[]"));
+        a.send(&format!("43{number_a}[}}"));
+        a.send(&format!("461-{number_a}[{{\"_placeholder\":true,\"num\":0}}]"));
+        a.send_binary(b"x");
+        a.send(&format!("43{number_a}[\"again\"]"));
+        for expect in ["5[]".to_owned(), format!("/other,{number_a}[]"), format!("{number_a}[}}")] {
+            stage.expect(first, LinkReport::Messages(unit(&[&format!("3{expect}")])));
+        }
+        let again = format!("3{number_a}[\"again\"]");
+        stage.expect(first, LinkReport::Messages(unit(&[&again])));
+        assert_eq!(receive(&answers), "{\"_placeholder\":true,\"num\":0} and 1 attachments");
+        // After the timeout, an acknowledgement goes to the worker.
+        let (sender_of_late, answers_of_late) = mpsc::channel();
+        assert_eq!(stage.command(room("a"), call(&sender_of_late, Duration::ZERO)), Concerned::sessions(1));
+        drop(sender_of_late);
+        let late = number(&mut a);
+        let is_over = || answers_of_late.try_recv() == Err(mpsc::TryRecvError::Disconnected);
+        until("the end of the call", is_over);
+        a.send(&format!("43{late}[]"));
+        stage.expect(first, LinkReport::Messages(unit(&[&format!("3{late}[]")])));
+        assert!(answers.try_recv().is_err());
+        assert_eq!(stage.command(room("none"), call(&sender, PATIENCE)), Concerned::default());
+    }
+}
+
 #[test]
 fn a_list_of_sessions_pauses_after_sockets_with_many_rooms() {
     const CLIENTS: usize = 3;
@@ -140,13 +203,7 @@ fn events_of_the_backend_do_not_reach_clients_of_a_custom_parser() {
     let socket = LinkSocket { namespace: "/".into(), id: "a".into(), rooms: names(&["a"]) };
     stage.entries([LinkEntry::Add { session, socket: Box::new(socket) }]);
     assert_eq!(stage.command(all(), emit), Concerned::default());
-    let call = |done| Command::Call {
-        event: "e".into(),
-        data: Data::Arguments { json: Bytes::new(), attachments: [].into() },
-        timeout: Duration::from_secs(1),
-        answered: std::sync::Arc::new(|_| ()),
-        done,
-    };
+    let call = call(&mpsc::channel().0, Duration::from_secs(1));
     assert_eq!(stage.command(all(), call), Concerned::default());
     stage.entries([send(session, &["own"])]);
     io.expect("4own");

@@ -5,12 +5,14 @@
 //!                                         └──► the connection ends: the client ends
 //! ```
 
+mod calls;
 mod members;
 
 use super::Executor;
 use crate::identity::{ClientId, End};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{LinkApp, LinkHandshake, LinkReport, LinkSelected, LinkSession, LinkSink};
+use calls::Calls;
 pub(crate) use members::Members;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,6 +34,7 @@ pub(crate) struct LinkSessions {
     /// Clients with messages that the link has refused, in order.
     refused: VecDeque<ClientId>,
     pub(crate) members: Members,
+    pub(crate) calls: Calls,
     room: Room,
 }
 
@@ -44,7 +47,8 @@ impl LinkSessions {
             clients: BTreeMap::new(),
             requests: BTreeMap::new(),
             refused: VecDeque::new(),
-            members: Members::new(Charge::new(ledger, Class::Link)),
+            members: Members::new(Charge::new(ledger.clone(), Class::Link)),
+            calls: Calls::new(Charge::new(ledger, Class::Link)),
             room: Room::all_members(NAMESPACE).ok()?,
         }))
     }

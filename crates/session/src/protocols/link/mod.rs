@@ -188,8 +188,11 @@ impl Link {
             }
             Ok(Some(unit)) => {
                 self.input.unit_until = None;
-                self.input.is_unconfirmed = true;
-                self.pass(ex, client, unit);
+                let calls = ex.link.as_mut().map(|link| &mut link.calls);
+                if !calls.is_some_and(|calls| calls.handle_unit(self.app, client, &unit)) {
+                    self.input.is_unconfirmed = true;
+                    self.pass(ex, client, unit);
+                }
             }
             Err(unit::TooLarge) => {
                 ex.metrics().protocol_errors.add(1);
