@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { Server } from 'socket.io';
 import { io as connect } from 'socket.io-client';
 import { attach } from '../../clients/socketio-server/src/index.js';
-import { admin } from './admin.mjs';
+import { admin, metric } from './admin.mjs';
 import { introduced, serve, until, within } from './harness.mjs';
 import { known, SECRET } from './nodes.mjs';
 
@@ -16,8 +16,8 @@ export const linkNode = (t, engine, name) => serve(t, {
 });
 
 /** A worker beside a node: { io, link }. */
-export async function linkWorker(t, server, name) {
-  const io = new Server();
+export async function linkWorker(t, server, name, options = {}) {
+  const io = new Server(options);
   t.after(() => io.close());
   const link = attach(io, server.admin.replace('http', 'ws'), { name, signals: false, settle: 0 });
   io.on('connection', (socket) => {
@@ -122,6 +122,8 @@ export async function workersSpanNodes(t, startEngine) {
   const news = [ofA[0], ofB[0]].map((who) => once(clients[who], 'news'));
   assert.deepEqual(await admin(servers[1], 'emit', { app: 'chat', rooms: ['vip'], event: 'news', data: 7 }), { sessions: 2 });
   for (const [data] of await within(Promise.all(news), 'the news')) assert.equal(data, 7);
+  const asked = await admin(servers[0], 'emit', { app: 'chat', rooms: ['vip'], event: 'question', data: 1, ack: { timeout: '60s' } });
+  assert.deepEqual({ ...asked, acknowledgements: asked.acknowledgements.flat().sort((x, y) => x - y) }, { sessions: 2, acknowledgements: [ofA[0], ofB[0]].map((who) => who * 10), missing: 0 });
   await Promise.all([a, b].map(({ io }) => until('the worker knows the room', () => io.of('/').adapter.rooms.get('vip')?.size === 1)));
   const { count } = await admin(servers[1], 'sessions', { app: 'chat', namespace: '/' });
   assert.equal(count, all.length);
@@ -144,4 +146,54 @@ export async function workersSpanNodes(t, startEngine) {
   await b.io.close();
   await peers([a], 1);
   assert.deepEqual(await a.io.fetchSockets(), []);
+}
+
+/** A client that reconnects to another node is recovered there, and misses and repeats nothing. When its node is gone, it starts a new session. */
+export async function clientsReturn(t, startEngine) {
+  const engine = await startEngine(t);
+  const servers = [await linkNode(t, engine, 'a'), await linkNode(t, engine, 'b')];
+  const options = { connectionStateRecovery: {} };
+  const workers = await Promise.all(servers.map((server, n) => linkWorker(t, server, `worker ${n}`, options)));
+  const [a, b] = workers.map(({ io }) => io);
+  a.on('connection', (socket) => (socket.data.name = 'Ann'));
+  await peers(workers, 2);
+  const seen = [];
+  const socket = await linkClient(t, servers[0], 0, 'websocket', seen);
+  const numbers = () => seen.filter(([, name]) => name === 'n').map(([, , n]) => n);
+  const received = (count) => until(`${count} events`, () => numbers().length >= count);
+  const { id } = socket;
+  await socket.emitWithAck('join', 'r');
+  await introduced(() => b.emit('ready'), [once(socket, 'ready')]);
+  b.emit('n', 0);
+  await received(1);
+
+  socket.io.reconnection(false);
+  const leave = async (server) => {
+    socket.io.engine.close();
+    await until('the node keeps the socket', async () => await metric(server, 'link_recovery_sockets') === 1);
+  };
+  const reconnect = async (server) => {
+    socket.io.uri = server.http;
+    const connected = once(socket, 'connect');
+    socket.connect();
+    await within(connected, 'the reconnection');
+  };
+  await leave(servers[0]);
+  a.to('r').emit('n', 1);
+  b.emit('n', 2);
+  a.to(id).emit('n', 3);
+  a.to('elsewhere').emit('n', -1);
+  await reconnect(servers[1]);
+  assert.deepEqual([socket.recovered, socket.id], [true, id]);
+  a.emit('n', 4);
+  await received(5);
+  assert.deepEqual([numbers()[0], numbers().at(-1), [...numbers()].sort()], [0, 4, [0, 1, 2, 3, 4]]);
+  const [there] = await b.local.fetchSockets();
+  assert.deepEqual([there.id, [...there.rooms].sort(), there.data], [id, [id, 'r'].sort(), { who: 0, name: 'Ann' }]);
+  assert.deepEqual(await a.local.fetchSockets(), []);
+
+  await leave(servers[1]);
+  servers[1].child.kill('SIGKILL');
+  await reconnect(servers[0]);
+  assert.deepEqual([socket.recovered, socket.id === id], [false, false]);
 }

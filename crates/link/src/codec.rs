@@ -158,6 +158,18 @@ impl Field for u32 {
     }
 }
 
+impl Field for u64 {
+    const BYTES_MIN: usize = 8;
+
+    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
+        reader.rest.try_get_u64_le().map_err(|_| reader.fault(name, Fault::Cut))
+    }
+
+    fn write(&self, sink: &mut impl Sink) {
+        sink.bytes(&self.to_le_bytes());
+    }
+}
+
 impl Field for bool {
     const BYTES_MIN: usize = 1;
 

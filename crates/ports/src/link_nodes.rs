@@ -9,6 +9,7 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +95,9 @@ pub trait LinkCarrier: fmt::Debug + Send + Sync {
     /// # Errors
     /// Too much waits for the engine.
     fn carry(&self, app: &Arc<str>, node: Option<u64>, message: Bytes) -> Result<bool, Busy>;
+
+    /// Maximum delay of a message behind a message that another node sent later.
+    fn delay_max(&self) -> Duration;
 
     /// Lists the links of all nodes.
     fn list_links(&self, done: Done<LinkList>);

@@ -5,6 +5,7 @@ mod departed;
 mod node;
 mod refused;
 mod relay;
+mod returning;
 
 use crate::engine::{self, Allowed};
 use crate::headers;
@@ -13,8 +14,9 @@ use crate::known::{Known, Sessions, can_be_kept};
 use crate::nodes::Nodes;
 use crate::options::AppOptions;
 use crate::outbox::Outbox;
-use crate::recovery::{Evicted, Persisted, Recovered, Recovery, RecoveryStats};
+use crate::recovery::{Evicted, Persisted, Recovered, Recovery, RecoveryStats, Source};
 use crate::refused::Reports;
+use crate::searches::Searches;
 use broadcasts::select_entry;
 use bytes::Bytes;
 use departed::is_disconnect;
@@ -22,8 +24,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, Change, Closing, Code, End, Handle, Hello, Json, LinkError, Message, Messages,
-    Namespace, Parser, Refusal, ServerEntry, SessionId, Settings, Transmit, WorkerEntry,
+    Action, Application, Change, Closing, Code, End, Handle, Hello, LinkError, Message, Messages, Namespace,
+    Parser, Refusal, ServerEntry, SessionId, Settings, Transmit, WorkerEntry,
 };
 use stentor_ports::{
     EngineOptions, LinkApp, LinkApps, LinkCarrier, LinkChange, LinkEntry, LinkInbox, LinkMessage,
@@ -46,6 +48,7 @@ pub(crate) struct Applications {
     sessions: Sessions,
     /// The disconnected sockets and the log of broadcasts of each application.
     recoveries: Vec<Recovery>,
+    searches: Searches,
     outbox: Outbox,
     inbox: Arc<dyn LinkInbox>,
     /// The other nodes. `None` without a cluster.
@@ -101,6 +104,7 @@ impl Applications {
             applications: options.iter().enumerate().map(application).collect(),
             sessions: Sessions::default(),
             recoveries: options.iter().map(|options| Recovery::new(options.recovery)).collect(),
+            searches: Searches::default(),
             outbox: Outbox::default(),
             inbox,
             reports: vec![Reports::default(); options.len()],
@@ -122,7 +126,7 @@ impl Applications {
     }
 
     pub(crate) fn recovery(&self, app: usize) -> RecoveryStats {
-        self.recoveries[app].stats()
+        RecoveryStats { searches: self.searches.count(app), ..self.recoveries[app].stats() }
     }
 
     pub(crate) fn get(&self, app: usize) -> &Application {
@@ -133,7 +137,7 @@ impl Applications {
     pub(crate) fn held_bytes(&self) -> usize {
         let applications: usize = self.applications.iter().map(Application::held_bytes).sum();
         let recoveries: usize = self.recoveries.iter().map(Recovery::bytes).sum();
-        let nodes = self.nodes.as_ref().map_or(0, Nodes::held_bytes);
+        let nodes = self.nodes.as_ref().map_or(0, Nodes::held_bytes) + self.searches.bytes();
         applications + recoveries + self.sessions.bytes() + self.outbox.bytes() + nodes
     }
 
@@ -250,6 +254,7 @@ impl Applications {
                 self.recoveries[app].handle_timeout(now);
             }
         }
+        self.handle_searches(now);
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
@@ -257,7 +262,7 @@ impl Applications {
         let reports = self.reports.iter().filter_map(Reports::poll_timeout);
         let nodes = self.nodes.as_ref().and_then(Nodes::poll_timeout);
         let applications = self.applications.iter().filter_map(Application::poll_timeout);
-        applications.chain(recoveries).chain(reports).chain(nodes).min()
+        applications.chain(recoveries).chain(reports).chain(nodes).chain(self.searches.poll_timeout()).min()
     }
 
     // Reports of the cores.
@@ -500,8 +505,8 @@ impl Applications {
                 self.sessions.add(session, &namespace, pid, state);
                 let messages = match recovered {
                     None => LinkMessages::new(),
-                    Some(Ok(Recovered { data, missed })) => {
-                        self.sessions.set_data(session, &namespace, data);
+                    Some(Ok(Recovered { data, missed, brought })) => {
+                        self.sessions.recover(session, &namespace, data, brought);
                         missed
                     }
                     // The client connects again, and begins anew.
@@ -533,11 +538,7 @@ impl Applications {
             }
             E::Restore { request, namespace, pid, offset, .. } => {
                 let key = (self.name(app, link, namespace)?, pid);
-                let can_answer = self.applications[app].link(link)?.has_room_for_answers();
-                let socket = self.recoveries[app].claim(session, key, &offset, (now, can_answer));
-                let socket = socket.and_then(Persisted::restored).or_else(|| Json::new("null"))?;
-                let entry = ServerEntry::Restored { request, socket };
-                self.applications[app].write_to_link(link, &entry, now);
+                self.restore(app, (link, session, request), key, &offset, now);
                 return None;
             }
             _ => return None,
@@ -555,18 +556,18 @@ impl Applications {
         match entry {
             WorkerEntry::Broadcast { namespace, broadcast } => {
                 let namespace = self.name(app, link, namespace)?;
-                let ttl = self.recovery_ttl(app, link);
-                let broadcast = self.share_broadcast(app, &namespace, broadcast, ttl);
-                Some(self.broadcast(app, namespace, broadcast, (now, ttl)))
+                let ttl = self.recovery_ttl(app, link).filter(|_| broadcast.offset.is_some());
+                let source = ttl.map(|_| self.recoveries[app].origins.draw());
+                let source = source.unwrap_or(Source { node: None, number: 0 });
+                let broadcast = self.share_broadcast(app, &namespace, broadcast, (source.number, ttl));
+                Some(self.broadcast(app, namespace, (broadcast, source), (now, ttl)))
             }
             WorkerEntry::Persist { namespace, id, pid, rooms, data } => {
                 let key = (self.name(app, link, namespace)?, pid);
                 let ttl = self.recovery_ttl(app, link)?;
-                if !self.recoveries[app].unreported.report(link, &key, now) {
-                    return None;
-                }
+                let brought = self.recoveries[app].unreported.report(link, &key, now)?;
                 if can_be_kept(&data) {
-                    self.recoveries[app].persist(key, Persisted { id, rooms, data }, (now, ttl));
+                    self.recoveries[app].persist(key, Persisted { id, rooms, data, brought }, (now, ttl));
                 } else {
                     self.sessions.data_refused += 1;
                 }

@@ -2,6 +2,7 @@
 //!
 //! The data plane has the sockets' ids and rooms. This table has the rest.
 
+use crate::recovery::Brought;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -87,12 +88,15 @@ struct Socket {
     /// The object `{auth, time, issued}`.
     state: Json,
     data: Option<Json>,
+    /// What the client has received from another node.
+    brought: Option<Brought>,
 }
 
 impl Socket {
     fn bytes(&self) -> usize {
         let data = self.data.as_ref().map_or(0, |data| data.as_str().len());
-        ENTRY_BYTES + self.pid.len() + self.state.as_str().len() + data
+        let last = self.brought.as_ref().map_or(0, |brought| brought.last.len());
+        ENTRY_BYTES + self.pid.len() + self.state.as_str().len() + data + last
     }
 }
 
@@ -209,12 +213,13 @@ impl Known {
         json(text(&sockets))
     }
 
-    /// The private id and the last data of a socket. `None` if the client has left a namespace, and the worker may not have
+    /// The private id and the last data of a socket, and what its client has received from another node. `None` if the client has left a namespace, and the worker may not have
     /// handled that packet.
-    pub(crate) fn kept(&self, namespace: &str) -> Option<(Box<str>, Json)> {
+    pub(crate) fn kept(&self, namespace: &str) -> Option<(Box<str>, Json, Option<Brought>)> {
         let is_kept = |socket: &&Socket| *socket.namespace == *namespace && !self.is_leaving;
         let socket = self.sockets.iter().find(is_kept)?;
-        Some((socket.pid.clone(), socket.data.clone().or_else(|| Json::new("{}"))?))
+        let data = socket.data.clone().or_else(|| Json::new("{}"))?;
+        Some((socket.pid.clone(), data, socket.brought.clone()))
     }
 
     /// The namespaces of the session's sockets.
@@ -294,7 +299,10 @@ impl Sessions {
             let found = sockets.iter_mut().find(|socket| socket.namespace == *namespace);
             match found {
                 Some(socket) => (socket.pid, socket.state) = (pid, state),
-                None => sockets.push(Socket { namespace: namespace.clone(), pid, state, data: None }),
+                None => {
+                    let (namespace, data, brought) = (namespace.clone(), None, None);
+                    sockets.push(Socket { namespace, pid, state, data, brought });
+                }
             }
         });
     }
@@ -312,6 +320,23 @@ impl Sessions {
             known.is_leaving = false;
         }
         self.change(session, |sockets, _| sockets.retain(|socket| *socket.namespace != *namespace));
+    }
+
+    /// Keeps the data of a socket that was recovered, and what its client has received from another node.
+    pub(crate) fn recover(
+        &mut self,
+        session: LinkSession,
+        namespace: &str,
+        data: Json,
+        brought: Option<Brought>,
+    ) {
+        self.set_data(session, namespace, data);
+        self.change(session, |sockets, _| {
+            let found = sockets.iter_mut().find(|socket| *socket.namespace == *namespace);
+            if let Some(socket) = found {
+                socket.brought = brought;
+            }
+        });
     }
 
     /// Keeps the data of a socket, unless they are too large.

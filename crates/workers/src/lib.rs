@@ -27,6 +27,7 @@
 //! - `application`: an application's links, and instructions for the cores.
 //! - `occasional`: events that are logged once a minute.
 //! - `outbox`: instructions that wait for the inboxes of cores.
+//! - `searches`: questions to other nodes about clients that return.
 //! - `service`: the turns.
 //! - `view`: metrics, and the list of links.
 //!
@@ -49,6 +50,7 @@ mod options;
 mod outbox;
 mod recovery;
 mod refused;
+mod searches;
 mod service;
 mod view;
 

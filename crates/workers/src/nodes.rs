@@ -22,7 +22,7 @@
 
 use crate::inbox::EngineChanges;
 use crate::occasional::Occasional;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{Entry, FRAME_BYTES, Json, NodeEntry, Settings, Writer};
@@ -89,6 +89,15 @@ struct Neighbor {
     /// Size of the settings.
     bytes: usize,
     heard_at: Instant,
+}
+
+/// This node's part of an application.
+#[derive(Clone, Copy)]
+pub(crate) struct Own {
+    /// Number of workers that take sessions.
+    pub(crate) workers: u16,
+    /// Number of the last broadcast that clients can miss.
+    pub(crate) last: u64,
 }
 
 /// An announcement of another node.
@@ -297,6 +306,16 @@ impl Nodes {
         }
     }
 
+    /// The other nodes that have an application.
+    pub(crate) fn neighbors(&self, app: usize) -> BTreeSet<u64> {
+        self.apps[app].neighbors.keys().copied().collect()
+    }
+
+    /// Maximum delay of a message behind a message that another node has sent later.
+    pub(crate) fn delay_max(&self) -> Duration {
+        self.carrier.delay_max()
+    }
+
     // Numbers and settings of workers.
 
     /// The settings of running workers beside other nodes.
@@ -315,20 +334,21 @@ impl Nodes {
     }
 
     /// Announces the number of this node's workers, if it has changed or is due. Forgets nodes that have been silent for too long.
-    pub(crate) fn announce(&mut self, app: usize, count: u16, now: Instant) {
+    pub(crate) fn announce(&mut self, app: usize, Own { workers, last }: Own, now: Instant) {
         if !self.is_connected {
             return;
         }
-        let count = if self.is_leaving { 0 } else { count };
+        let count = if self.is_leaving { 0 } else { workers };
         let announced = self.apps[app].announced;
-        if announced.is_some_and(|(last, at)| last == count && now < at + ANNOUNCE_INTERVAL) {
+        if announced.is_some_and(|(known, at)| known == count && now < at + ANNOUNCE_INTERVAL) {
             return;
         }
         self.apps[app].announced = Some((count, now));
         self.apps[app].neighbors.retain(|_, neighbor| now < neighbor.heard_at + SILENCE_MAX);
         self.add_up(app);
         let settings = self.settings_of(app, count);
-        self.write(app, None, &NodeEntry::Workers { count, asks: announced.is_none(), settings });
+        let asks = announced.is_none();
+        self.write(app, None, &NodeEntry::Workers { count, asks, last, settings });
     }
 
     /// The settings that are announced with a number of workers.
@@ -342,20 +362,20 @@ impl Nodes {
         self.is_leaving = true;
     }
 
-    /// Takes the announcement of another node. `own` is the number of this node's workers.
+    /// Takes the announcement of another node.
     pub(crate) fn handle_workers(
         &mut self,
         app: usize,
         node: u64,
         announced: Announced,
-        own: u16,
+        own: Own,
         now: Instant,
     ) {
         if !self.is_connected {
             return;
         }
         let Announced { workers, asks, settings } = announced;
-        let count = if self.is_leaving { 0 } else { own };
+        let count = if self.is_leaving { 0 } else { own.workers };
         let AppNodes { neighbors, settings: of_own, conflicting, .. } = &mut self.apps[app];
         let bytes = settings.as_ref().map_or(0, |settings| settings.as_str().len());
         let settings = settings.as_ref().and_then(Settings::from_json);
@@ -372,7 +392,8 @@ impl Nodes {
         self.add_up(app);
         if asks {
             let settings = self.settings_of(app, count);
-            self.write(app, Some(node), &NodeEntry::Workers { count, asks: false, settings });
+            let entry = NodeEntry::Workers { count, asks: false, last: own.last, settings };
+            self.write(app, Some(node), &entry);
         }
     }
 

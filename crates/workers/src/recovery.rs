@@ -18,11 +18,18 @@
 //! crashed.
 //!
 //! A client isn't recovered if its offset is no longer in the log, or if the missed messages exceed its queue.
+//!
+//! In a cluster, a client may return to another node ([`moves`]).
 
+mod moves;
+mod origins;
 mod unreported;
 
+pub(crate) use moves::Given;
+pub(crate) use origins::{Had, Origins, Report, Source};
 pub(crate) use unreported::Closed;
 
+use moves::Moved;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,6 +73,8 @@ pub(crate) struct RecoveryStats {
     pub(crate) evicted: u64,
     /// Sockets that can be recovered.
     pub(crate) sockets: usize,
+    /// Clients whose sockets other nodes are asked for.
+    pub(crate) searches: usize,
     /// Size of the log and the sockets.
     pub(crate) bytes: usize,
 }
@@ -76,6 +85,17 @@ pub(crate) struct Persisted {
     pub(crate) id: Box<str>,
     pub(crate) rooms: Names,
     pub(crate) data: Json,
+    /// `None`: no other node had the socket before.
+    pub(crate) brought: Option<Brought>,
+}
+
+/// The end of what a client has received from the nodes before this one, whose logs have another order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Brought {
+    /// Offset of the last message of that time.
+    pub(crate) last: Box<str>,
+    /// Number of the first broadcast after it, in the log of this node.
+    pub(crate) since: u64,
 }
 
 impl Persisted {
@@ -87,7 +107,7 @@ impl Persisted {
 }
 
 /// A socket's namespace and its private id.
-type Key = (Arc<str>, Box<str>);
+pub(crate) type Key = (Arc<str>, Box<str>);
 
 struct Kept {
     socket: Persisted,
@@ -108,14 +128,22 @@ struct Claim {
     until: Instant,
     /// Order of those with the same `until`.
     number: u64,
+    /// `None`: this node had the socket.
+    moved: Option<Moved>,
 }
 
 impl Claim {
     fn bytes(&self) -> usize {
+        let moved = self.moved.as_ref().map_or(0, Moved::bytes);
         match &self.kept {
-            Some(kept) => kept_bytes(&self.pid, &kept.socket),
+            Some(kept) => kept_bytes(&self.pid, &kept.socket) + moved,
             None => ENTRY_BYTES + self.pid.len(),
         }
+    }
+
+    /// `true` if the client's former node has given it the broadcast, or has returned it as missed.
+    fn has(&self, logged: &Logged) -> bool {
+        self.moved.as_ref().is_some_and(|moved| moved.had.has(logged.source))
     }
 }
 
@@ -128,6 +156,7 @@ enum Place {
 struct Logged {
     namespace: Arc<str>,
     offset: Arc<str>,
+    source: Source,
     broadcast: Arc<LinkBroadcast>,
     until: Instant,
     bytes: usize,
@@ -138,6 +167,7 @@ struct Logged {
 pub(crate) struct Recovered {
     pub(crate) data: Json,
     pub(crate) missed: LinkMessages,
+    pub(crate) brought: Option<Brought>,
 }
 
 /// The socket, or messages that the client has missed, were evicted between RESTORE and ADD.
@@ -150,6 +180,7 @@ pub(crate) struct Recovery {
     /// Time for which the last worker's application can recover a socket. `None` if the application recovers no sockets.
     pub(crate) ttl: Option<Duration>,
     log: VecDeque<Logged>,
+    pub(crate) origins: Origins,
     /// Number of the first broadcast in the log.
     first: u64,
     /// Numbers of the broadcasts in the log, by offset.
@@ -183,7 +214,8 @@ fn names_bytes(names: &[Box<str>]) -> usize {
 }
 
 fn kept_bytes(pid: &str, socket: &Persisted) -> usize {
-    let texts = 2 * pid.len() + socket.id.len() + socket.data.as_str().len();
+    let last = socket.brought.as_ref().map_or(0, |brought| brought.last.len());
+    let texts = 2 * pid.len() + socket.id.len() + socket.data.as_str().len() + last;
     ENTRY_BYTES + texts + names_bytes(&socket.rooms)
 }
 
@@ -199,6 +231,7 @@ impl Recovery {
             options,
             ttl: None,
             log: VecDeque::new(),
+            origins: Origins::default(),
             first: 0,
             offsets: HashMap::new(),
             sockets: HashMap::new(),
@@ -220,15 +253,18 @@ impl Recovery {
     pub(crate) fn log(
         &mut self,
         namespace: Arc<str>,
-        offset: Box<str>,
+        (offset, source): (Box<str>, Source),
         broadcast: Arc<LinkBroadcast>,
         (now, ttl): (Instant, Duration),
     ) {
+        if let Some(node) = source.node {
+            self.origins.handle(node, source.number, now);
+        }
         let names = names_bytes(&broadcast.rooms) + names_bytes(&broadcast.except);
         let bytes = ENTRY_BYTES + offset.len() + names + content(&broadcast.messages);
         let offset: Arc<str> = offset.into();
         self.offsets.insert(offset.clone(), self.first + self.log.len() as u64);
-        self.log.push_back(Logged { namespace, offset, broadcast, until: now + ttl, bytes });
+        self.log.push_back(Logged { namespace, offset, source, broadcast, until: now + ttl, bytes });
         self.added(bytes, now);
     }
 
@@ -292,8 +328,10 @@ impl Recovery {
     fn added(&mut self, bytes: usize, now: Instant) {
         self.bytes += bytes;
         self.sweep_at.get_or_insert(now + SWEEP_INTERVAL);
-        while self.bytes() > self.options.bytes_max && self.drop_oldest() {
-            self.stats.evicted += 1;
+        while self.bytes() > self.options.bytes_max
+            && let Some(is_evicted) = self.drop_oldest()
+        {
+            self.stats.evicted += u64::from(is_evicted);
         }
     }
 
@@ -304,17 +342,18 @@ impl Recovery {
         [broadcast, socket, self.unreported.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Drops the broadcast or the socket that would be the first to be too old. Returns `false` if there is none.
-    fn drop_oldest(&mut self) -> bool {
-        let Some(oldest) = self.oldest() else { return false };
+    /// Drops the broadcast or the socket that would be the first to be too old. Returns `false` if it was a socket that a client or its
+    /// worker has taken before, and `None` if there is none.
+    fn drop_oldest(&mut self) -> Option<bool> {
+        let oldest = self.oldest()?;
         if self.log.front().is_some_and(|logged| logged.until == oldest) {
             self.drop_broadcast();
         } else if self.unreported.poll_timeout() == Some(oldest) {
-            self.unreported.drop_oldest();
+            return Some(self.unreported.drop_oldest());
         } else {
             self.drop_socket();
         }
-        true
+        Some(true)
     }
 
     fn drop_broadcast(&mut self) {
@@ -333,7 +372,7 @@ impl Recovery {
             Some((_, Place::Claimed(claimant))) => {
                 if let Some(claim) = self.claims.get_mut(&claimant) {
                     self.bytes -= claim.bytes();
-                    claim.kept = None;
+                    (claim.kept, claim.moved) = (None, None);
                     self.bytes += claim.bytes();
                 }
             }
@@ -341,45 +380,75 @@ impl Recovery {
     }
 
     /// A client of a session shows a private id, and the offset of the last message that it has received. Returns the socket if it can
-    /// be recovered. It then waits for [`Self::complete`]. With `false`, it can't be recovered, since its worker is behind.
+    /// be recovered. It then waits for [`Self::complete`].
     pub(crate) fn claim(
         &mut self,
         session: LinkSession,
-        (namespace, pid): (Arc<str>, Box<str>),
+        key: Key,
         offset: &str,
-        (now, can_answer): (Instant, bool),
+        now: Instant,
     ) -> Option<&Persisted> {
         self.handle_timeout(now);
-        let key = (namespace, pid);
-        let overdue = self.unreported.overdue(&key, now);
-        let link = overdue.map(|(link, _)| link);
-        let socket = overdue.map(|(_, socket)| socket);
-        let socket = socket.or_else(|| Some(&self.sockets.get(&key)?.socket)).filter(|_| can_answer);
-        let from = socket.and_then(|socket| Some((socket, *self.offsets.get(offset)? + 1)));
-        let from = from.filter(|(socket, from)| {
-            let mut bytes = 0;
-            self.missed(&key.0, &socket.rooms, *from).all(|broadcast| {
-                bytes += content(&broadcast.messages);
-                bytes <= self.options.missed_bytes_max
-            })
-        });
-        let Some((_, from)) = from else {
-            self.stats.failed += 1;
-            return None;
-        };
+        let (link, from) = self.find(&key, offset, now)?;
         self.release(session, &key.0);
         let number = self.next;
         self.next += 1;
-        let kept = self.remove(&key);
-        let overdue = link.and_then(|link| self.unreported.take(link, &key));
-        let kept = overdue.map(|(socket, until)| Kept { socket, until, number }).or(kept)?;
+        let kept = self.take(&key, link)?;
         let (namespace, pid) = key;
         let until = kept.until.max(now + CLAIM_MIN);
-        let claim = Claim { pid, kept: Some(kept), from, until, number };
-        self.bytes += claim.bytes();
+        let claim = Claim { pid, kept: Some(kept), from, until, number, moved: None };
         let claimant = (session, namespace);
-        self.expire((until, number), Place::Claimed(claimant.clone()));
-        self.claims.entry(claimant).or_insert(claim).kept.as_ref().map(|kept| &kept.socket)
+        self.add_claim(claimant.clone(), claim);
+        self.claimed(&claimant)
+    }
+
+    fn add_claim(&mut self, claimant: Claimant, claim: Claim) {
+        self.bytes += claim.bytes();
+        self.expire((claim.until, claim.number), Place::Claimed(claimant.clone()));
+        self.claims.insert(claimant, claim);
+    }
+
+    fn claimed(&self, claimant: &Claimant) -> Option<&Persisted> {
+        self.claims.get(claimant)?.kept.as_ref().map(|kept| &kept.socket)
+    }
+
+    /// Counts a client that wasn't recovered.
+    pub(crate) fn count_failed(&mut self) {
+        self.stats.failed += 1;
+    }
+
+    /// Finds a socket that can be recovered: the link of the worker that should have reported it, if any, and the number of the first
+    /// broadcast that the client may have missed.
+    fn find(&self, key: &Key, offset: &str, now: Instant) -> Option<(Option<u32>, u64)> {
+        let overdue = self.unreported.overdue(key, now);
+        let link = overdue.map(|(link, _)| link);
+        let socket = overdue.map(|(_, socket)| socket).or_else(|| Some(&self.sockets.get(key)?.socket))?;
+        let from = match &socket.brought {
+            Some(Brought { last, since }) if **last == *offset => *since,
+            brought => {
+                let number = *self.offsets.get(offset)?;
+                // The client has only a part of what it had missed at another node.
+                brought.as_ref().is_none_or(|brought| brought.since <= number).then_some(number + 1)?
+            }
+        };
+        if from < self.first {
+            return None;
+        }
+        let mut bytes = 0;
+        let is_within = self.missed(&key.0, &socket.rooms, from).all(|logged| {
+            bytes += content(&logged.broadcast.messages);
+            bytes <= self.options.missed_bytes_max
+        });
+        is_within.then_some((link, from))
+    }
+
+    /// Takes a socket that was found.
+    fn take(&mut self, key: &Key, link: Option<u32>) -> Option<Kept> {
+        let kept = self.remove(key);
+        let overdue = link.and_then(|link| self.unreported.take(link, key));
+        let number = self.next;
+        self.next += 1;
+        overdue.map(|(socket, until)| Kept { socket, until, number }).or(kept)
     }
 
     fn remove_claim(&mut self, claimant: &Claimant) -> Option<Claim> {
@@ -395,12 +464,12 @@ impl Recovery {
         namespace: &'a Arc<str>,
         rooms: &'a [Box<str>],
         from: u64,
-    ) -> impl Iterator<Item = &'a LinkBroadcast> {
+    ) -> impl Iterator<Item = &'a Logged> {
         let start = from.saturating_sub(self.first).min(self.log.len() as u64);
         let rooms: HashSet<&str> = rooms.iter().map(|room| &**room).collect();
         let of_socket =
             move |logged: &&Logged| logged.namespace == *namespace && is_for(&rooms, &logged.broadcast);
-        self.log.range(start as usize..).filter(of_socket).map(|logged| &*logged.broadcast)
+        self.log.range(start as usize..).filter(of_socket)
     }
 
     /// A session has a socket with this private id. `None`: the socket isn't recovered.
@@ -415,17 +484,31 @@ impl Recovery {
             self.release(session, namespace);
             return None;
         }
-        let Claim { kept, from, .. } = self.remove_claim(&claimant)?;
-        let Some(kept) = kept.filter(|_| from >= self.first) else { return Some(Err(Evicted)) };
+        let mut claim = self.remove_claim(&claimant)?;
+        let Some(kept) = claim.kept.take().filter(|_| claim.from >= self.first) else {
+            return Some(Err(Evicted));
+        };
         self.stats.recovered += 1;
-        let missed = self.missed(namespace, &kept.socket.rooms, from);
-        let missed = missed.flat_map(|broadcast| broadcast.messages.iter().cloned()).collect();
-        Some(Ok(Recovered { data: kept.socket.data, missed }))
+        let Persisted { rooms, data, mut brought, .. } = kept.socket;
+        let mut missed: LinkMessages =
+            claim.moved.iter().flat_map(|moved| moved.missed.iter().cloned()).collect();
+        let mut last = claim.moved.as_ref().map(|moved| &*moved.last);
+        for logged in self.missed(namespace, &rooms, claim.from).filter(|logged| !claim.has(logged)) {
+            missed.extend(logged.broadcast.messages.iter().cloned());
+            last = last.map(|_| &*logged.offset);
+        }
+        if let Some(last) = last {
+            let since = self.first + self.log.len() as u64;
+            brought = Some(Brought { last: last.into(), since });
+        }
+        Some(Ok(Recovered { data, missed, brought }))
     }
 
-    /// Releases the socket that a session has claimed in a namespace: another session can claim it.
+    /// Releases the socket that a session has claimed in a namespace: another session can claim it, unless another node has given it.
     fn release(&mut self, session: LinkSession, namespace: &Arc<str>) {
-        if let Some(Claim { pid, kept: Some(kept), .. }) = self.remove_claim(&(session, namespace.clone())) {
+        if let Some(Claim { pid, kept: Some(kept), moved: None, .. }) =
+            self.remove_claim(&(session, namespace.clone()))
+        {
             let key = (namespace.clone(), pid);
             if !self.sockets.contains_key(&key) {
                 self.keep(key, kept);
@@ -459,7 +542,7 @@ impl Recovery {
 
     /// Bytes that the log and the sockets hold.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.unreported.bytes()
+        self.bytes + self.unreported.bytes() + self.origins.bytes()
     }
 }
 

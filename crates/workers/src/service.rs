@@ -334,7 +334,7 @@ impl Service {
             self.apps.handle_call(call, now);
         }
         if let Some(changes) = calls.engine {
-            self.apps.handle_engine(changes);
+            self.apps.handle_engine(changes, now);
         }
         self.apps.count_missed(calls.dropped, now);
         if !self.apps.is_blocked() {

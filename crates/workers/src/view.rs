@@ -258,6 +258,12 @@ impl State {
                 }),
             ),
             metric(
+                Gauge,
+                "link_recovery_searches",
+                "Clients that reconnected and whose sockets other nodes of the cluster are asked for, by application",
+                self.by_app(|app| app.recovery.searches as u64),
+            ),
+            metric(
                 Counter,
                 "link_recovery_evicted",
                 "Broadcasts and disconnected sockets evicted early (links.recovery_bytes_max), by application",

@@ -3,11 +3,13 @@ import { once } from 'node:events';
 import { test } from 'node:test';
 import { metric } from '../admin.mjs';
 import { until, within } from '../harness.mjs';
-import { linkClient, linkNode, linkWorker, peers, workersSpanNodes } from '../link-nodes.mjs';
+import { clientsReturn, linkClient, linkNode, linkWorker, peers, workersSpanNodes } from '../link-nodes.mjs';
 import { missing as withoutNats, nats } from '../nats.mjs';
 import { known, onEachEngine } from '../nodes.mjs';
 
 test('workers beside two nodes are one application (NATS)', { skip: withoutNats }, (t) => workersSpanNodes(t, nats));
+
+onEachEngine('clients of workers are recovered at another node', clientsReturn);
 
 onEachEngine('a node whose engine or neighbor is lost goes on alone', async (t, startEngine) => {
   const engine = await startEngine(t);

@@ -7,6 +7,7 @@ use crate::finish::Finish;
 use crate::frame::{Answered, Frame, Question};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use stentor_ports::{Busy, Done, LinkApp, LinkCarrier, LinkList, LinkNodeSink, SessionApp, SessionList};
 
 impl Cluster {
@@ -74,6 +75,10 @@ impl LinkCarrier for Cluster {
             Err(EngineError::Full) => Err(Busy),
             Err(_) => Ok(false),
         }
+    }
+
+    fn delay_max(&self) -> Duration {
+        self.engine.delay_max()
     }
 
     fn list_links(&self, done: Done<LinkList>) {

@@ -14,6 +14,8 @@ entries! {
             count: u16,
             /// `true` if the receiving node answers with its own number.
             asks: bool,
+            /// The number of the last broadcast that the sending node has numbered.
+            last: u64,
             /// The [`Settings`](crate::Settings) of these workers. `None`: they are too long, and so not compared.
             settings: Option<Json>,
         }
@@ -23,6 +25,8 @@ entries! {
             namespace: Name,
             /// How long a client can be recovered that misses the messages, in milliseconds. Only for messages with an offset.
             recovery_ms: u32,
+            /// The number of the broadcast among those of the sending node that clients can miss, from 1. 0: it has no offset.
+            number: u64,
             /// The messages and the selection.
             broadcast: Broadcast,
         }
@@ -45,6 +49,27 @@ entries! {
             body: Json,
             /// Arguments, in the encoding of the application.
             messages: Messages,
+        }
+        /// Asks for the socket of a client that has returned to the sending node.
+        5 "TAKE" Take {
+            /// Number of the question, for TAKEN.
+            request: u32,
+            /// The namespace.
+            namespace: Name,
+            /// The private id that the client shows.
+            pid: Name,
+            /// Offset of the last message that the client has received.
+            offset: Name,
+        }
+        /// The answer to TAKE. The sending node doesn't have the socket any more.
+        6 "TAKEN" Taken {
+            /// Number of the question.
+            request: u32,
+            /// `{sid, rooms, data, had}`, where `had` has the numbers of the last broadcasts that the sending node has had: `{own, yours,
+            /// others}`. `null`: the sending node doesn't have the socket, or it can't be recovered.
+            socket: Json,
+            /// The messages that the client has missed, of all broadcasts that the sending node has had.
+            missed: Messages,
         }
     }
 }

@@ -183,15 +183,22 @@ fn node_entries() -> Vec<(NodeEntry, &'static [u8])> {
     use NodeEntry::*;
     let namespace = || name("/");
     vec![
-        (Workers { count: 258, asks: true, settings: None }, b"\x01\x02\x01\x01\0\0\0\0"),
-        (Workers { count: 1, asks: false, settings: Some(json("{}")) }, b"\x01\x01\0\0\x02\0\0\0{}"),
+        (
+            Workers { count: 258, asks: true, last: 772, settings: None },
+            b"\x01\x02\x01\x01\x04\x03\0\0\0\0\0\0\0\0\0\0",
+        ),
+        (
+            Workers { count: 1, asks: false, last: 0, settings: Some(json("{}")) },
+            b"\x01\x01\0\0\0\0\0\0\0\0\0\0\x02\0\0\0{}",
+        ),
         (
             Broadcast {
                 namespace: namespace(),
                 recovery_ms: 5,
+                number: 258,
                 broadcast: stentor_link::Broadcast { messages: smallvec![text("2")], ..Default::default() },
             },
-            b"\x02\x01\0/\x05\0\0\0\0\0\0\0\0\x01\0\x02\0\0\x002",
+            b"\x02\x01\0/\x05\0\0\0\x02\x01\0\0\0\0\0\0\0\0\0\0\0\x01\0\x02\0\0\x002",
         ),
         (
             Select {
@@ -209,6 +216,14 @@ fn node_entries() -> Vec<(NodeEntry, &'static [u8])> {
         (
             Relay { from: 7, to: 1, namespace: namespace(), body: json("[]"), messages: smallvec![] },
             b"\x04\x07\0\0\0\x01\0\0\0\x01\0/\x02\0\0\0[]\0\0",
+        ),
+        (
+            Take { request: 7, namespace: namespace(), pid: name("p"), offset: name("o1") },
+            b"\x05\x07\0\0\0\x01\0/\x01\0p\x02\0o1",
+        ),
+        (
+            Taken { request: 7, socket: json("null"), missed: smallvec![text("2")] },
+            b"\x06\x07\0\0\0\x04\0\0\0null\x01\0\x02\0\0\x002",
         ),
     ]
 }

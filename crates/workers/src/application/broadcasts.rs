@@ -1,7 +1,7 @@
 //! Broadcasts and changes of sockets, as instructions for all cores.
 
 use super::{Applications, to_cores};
-use crate::recovery::detach;
+use crate::recovery::{Source, detach};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{Broadcast, Change, Select};
@@ -25,7 +25,7 @@ impl Applications {
         &mut self,
         app: usize,
         namespace: Arc<str>,
-        broadcast: Broadcast,
+        (broadcast, source): (Broadcast, Source),
         (now, ttl): (Instant, Option<Duration>),
     ) -> LinkEntry {
         let logged = broadcast.offset.zip(ttl);
@@ -42,7 +42,7 @@ impl Applications {
             messages,
         });
         if let Some((offset, ttl)) = logged {
-            self.recoveries[app].log(namespace.clone(), offset, broadcast.clone(), (now, ttl));
+            self.recoveries[app].log(namespace.clone(), (offset, source), broadcast.clone(), (now, ttl));
         }
         LinkEntry::Broadcast(LinkApp(app as u16), namespace, broadcast)
     }

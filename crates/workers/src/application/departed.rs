@@ -24,8 +24,8 @@ impl Applications {
         let (Some(known), Some(ttl)) = (self.sessions.get(session), self.recoveries[app].ttl) else { return };
         let link = worker.and_then(|(link, message)| Some((self.applications[app].link(link)?, message)));
         for LinkSocket { namespace, id, rooms } in sockets {
-            if let Some((pid, data)) = known.kept(&namespace) {
-                let (key, socket) = ((namespace, pid), Persisted { id, rooms, data });
+            if let Some((pid, data, brought)) = known.kept(&namespace) {
+                let (key, socket) = ((namespace, pid), Persisted { id, rooms, data, brought });
                 match link {
                     None => self.recoveries[app].persist(key, socket, (now, ttl)),
                     Some((link, message)) => {

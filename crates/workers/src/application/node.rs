@@ -2,7 +2,8 @@
 
 use super::{Applications, select_entry};
 use crate::inbox::{EngineChanges, NodeCall};
-use crate::nodes::{Announced, ELSEWHERE, NodeStats, Nodes, is_of_worker};
+use crate::nodes::{Announced, ELSEWHERE, NodeStats, Nodes, Own, is_of_worker};
+use crate::recovery::Source;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,13 +33,18 @@ impl Applications {
         self.nodes.iter_mut().for_each(Nodes::leave);
     }
 
+    /// This node's part of an application.
+    fn own(&self, app: usize) -> Own {
+        Own { workers: self.applications[app].servers(), last: self.recoveries[app].origins.own() }
+    }
+
     /// Announces this node's workers, and gives messages for other nodes to the engine.
     pub(super) fn flush_nodes(&mut self, now: Instant) {
-        let Some(nodes) = &mut self.nodes else { return };
-        for (app, application) in self.applications.iter().enumerate() {
-            nodes.announce(app, application.servers(), now);
+        for app in 0..self.applications.len() {
+            let own = self.own(app);
+            self.nodes.iter_mut().for_each(|nodes| nodes.announce(app, own, now));
         }
-        nodes.flush(now);
+        self.nodes.iter_mut().for_each(|nodes| nodes.flush(now));
         self.count_workers();
     }
 
@@ -58,11 +64,11 @@ impl Applications {
         app: usize,
         namespace: &Arc<str>,
         broadcast: Broadcast,
-        ttl: Option<Duration>,
+        (number, ttl): (u64, Option<Duration>),
     ) -> Broadcast {
         let Some(nodes) = self.nodes.as_mut().filter(|_| !broadcast.is_local) else { return broadcast };
         let recovery_ms = ttl.map_or(0, |ttl| u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX));
-        let entry = NodeEntry::Broadcast { namespace: (**namespace).into(), recovery_ms, broadcast };
+        let entry = NodeEntry::Broadcast { namespace: (**namespace).into(), recovery_ms, number, broadcast };
         nodes.write(app, None, &entry);
         let NodeEntry::Broadcast { broadcast, .. } = entry else { unreachable!("it was made above") };
         broadcast
@@ -101,8 +107,12 @@ impl Applications {
     // Entries of other nodes.
 
     /// The connection to the engine has changed.
-    pub(crate) fn handle_engine(&mut self, changes: EngineChanges) {
+    pub(crate) fn handle_engine(&mut self, changes: EngineChanges, now: Instant) {
         self.nodes.iter_mut().for_each(|nodes| nodes.handle_engine(changes));
+        if changes.is_lost {
+            let finished = self.searches.end_all();
+            self.finish_searches(finished, now);
+        }
         self.count_workers();
     }
 
@@ -113,10 +123,13 @@ impl Applications {
     }
 
     pub(crate) fn handle_node_call(&mut self, call: NodeCall, now: Instant) {
-        let Some(nodes) = &mut self.nodes else { return };
         match call {
             NodeCall::Message(node, app, message) => self.handle_node_message(app, node, message, now),
-            NodeCall::Left(node) => nodes.handle_left(node),
+            NodeCall::Left(node) => {
+                self.nodes.iter_mut().for_each(|nodes| nodes.handle_left(node));
+                let finished = self.searches.handle_left(node);
+                self.finish_searches(finished, now);
+            }
         }
         self.count_workers();
     }
@@ -129,7 +142,7 @@ impl Applications {
                     match entry {
                         Ok(entry) => {
                             count += u64::from(is_of_worker(&entry));
-                            self.handle_node_entry(app, node, entry, now);
+                            is_malformed |= !self.handle_node_entry(app, node, entry, now);
                         }
                         Err(_) => is_malformed = true,
                     }
@@ -143,19 +156,22 @@ impl Applications {
         self.act(app, now);
     }
 
-    fn handle_node_entry(&mut self, app: usize, node: u64, entry: NodeEntry, now: Instant) {
+    /// Returns `false` if the entry is malformed.
+    fn handle_node_entry(&mut self, app: usize, node: u64, entry: NodeEntry, now: Instant) -> bool {
         match entry {
-            NodeEntry::Workers { count: workers, asks, settings } => {
-                let own = self.applications[app].servers();
+            NodeEntry::Workers { count: workers, asks, last, settings } => {
+                self.recoveries[app].origins.handle(node, last, now);
+                let own = self.own(app);
                 if let Some(nodes) = &mut self.nodes {
                     nodes.handle_workers(app, node, Announced { workers, asks, settings }, own, now);
                 }
             }
-            NodeEntry::Broadcast { namespace, recovery_ms, mut broadcast } => {
+            NodeEntry::Broadcast { namespace, recovery_ms, number, mut broadcast } => {
                 broadcast.is_local = false;
                 let ttl = Duration::from_millis(recovery_ms.into()).min(RECOVERY_MAX);
                 let ttl = Some(ttl).filter(|ttl| !ttl.is_zero());
-                let entry = self.broadcast(app, namespace.into(), broadcast, (now, ttl));
+                let source = Source { node: Some(node), number };
+                let entry = self.broadcast(app, namespace.into(), (broadcast, source), (now, ttl));
                 self.outbox.push(0, entry);
             }
             NodeEntry::Select { namespace, mut select } => {
@@ -165,6 +181,13 @@ impl Applications {
             NodeEntry::Relay { from, to, namespace, body, messages } => {
                 self.relay_of_node(app, (node, from), to, &namespace, (&body, &messages), now);
             }
+            NodeEntry::Take { request, namespace, pid, offset } => {
+                self.handle_take(app, (node, request), &(namespace.into(), pid), &offset, now);
+            }
+            NodeEntry::Taken { request, socket, missed } => {
+                return self.handle_taken(app, (node, request), &socket, missed, now);
+            }
         }
+        true
     }
 }

@@ -11,7 +11,8 @@ struct Table {
 }
 
 fn socket(rooms: &[&str]) -> Persisted {
-    Persisted { id: "id".into(), rooms: names(rooms), data: Json::new(r#"{"a":1}"#).unwrap() }
+    let data = Json::new(r#"{"a":1}"#).unwrap();
+    Persisted { id: "id".into(), rooms: names(rooms), data, brought: None }
 }
 
 impl Table {
@@ -21,7 +22,15 @@ impl Table {
 
     fn log(&mut self, namespace: &str, offset: &str, rooms: &[&str], except: &[&str]) {
         let broadcast = broadcast(rooms, except, offset);
-        self.recovery.log(namespace.into(), offset.into(), broadcast, (self.now, self.ttl));
+        let source = self.recovery.origins.draw();
+        self.recovery.log(namespace.into(), (offset.into(), source), broadcast, (self.now, self.ttl));
+    }
+
+    /// Logs a broadcast of another node, for all sockets.
+    fn log_of(&mut self, node: u64, number: u64, offset: &str) {
+        let source = Source { node: Some(node), number };
+        let broadcast = broadcast(&[], &[], offset);
+        self.recovery.log("/".into(), (offset.into(), source), broadcast, (self.now, self.ttl));
     }
 
     fn persist(&mut self, pid: &str, rooms: &[&str]) {
@@ -36,15 +45,26 @@ impl Table {
 
     /// A worker writes PERSIST.
     fn report(&mut self, link: u32, pid: &str, rooms: &[&str]) {
-        if self.recovery.unreported.report(link, &("/".into(), pid.into()), self.now) {
+        if self.recovery.unreported.report(link, &("/".into(), pid.into()), self.now).is_some() {
             self.persist(pid, rooms);
         }
     }
 
     fn claim(&mut self, session: u64, pid: &str, offset: &str) -> Option<String> {
         let (session, key) = (LinkSession::from_bits(session), ("/".into(), pid.into()));
-        let socket = self.recovery.claim(session, key, offset, (self.now, true))?;
-        Some(socket.restored()?.as_str().into())
+        let socket = self.recovery.claim(session, key, offset, self.now).and_then(Persisted::restored);
+        if socket.is_none() {
+            self.recovery.count_failed();
+        }
+        Some(socket?.as_str().into())
+    }
+
+    /// The client of this table, of node 1, returns to a session of another table, of node 2. Returns `true` if its socket is brought.
+    fn bring_to(&mut self, other: &mut Self, session: u64, pid: &str, offset: &str) -> bool {
+        let key = ("/".into(), pid.into());
+        let Some(given) = self.recovery.give(&key, offset, self.now) else { return false };
+        let had = Had::read(&self.recovery.origins.report(2), 1);
+        other.recovery.bring(LinkSession::from_bits(session), key, (given, had), other.now).is_some()
     }
 
     /// The missed messages. `None`: the socket isn't recovered.
@@ -93,9 +113,6 @@ fn a_client_without_a_kept_offset_or_socket_begins_anew() {
         table.persist(pid, &[room]);
         assert_eq!(table.claim(1, pid, "seen"), None);
     }
-    let key = ("/".into(), "pid".into());
-    let of_busy_worker = table.recovery.claim(LinkSession::from_bits(1), key, "seen", (table.now, false));
-    assert_eq!(of_busy_worker, None);
     for n in 0..5 {
         table.log("/", &format!("{n}"), &[], &[]);
     }
@@ -309,4 +326,59 @@ fn a_logged_message_keeps_no_frame() {
     let mut messages = parts.into_iter().collect();
     detach(&mut messages);
     assert!(frame.is_unique() && messages.iter().all(|message| *message.data() == "a"));
+}
+
+/// Node 1 has the client, node 2 is the one to which it returns, and node 3 sends as well. Broadcasts are named by their node and number.
+#[test]
+fn a_client_that_returns_to_another_node_misses_and_repeats_nothing() {
+    let mut here = Table::new(RecoveryOptions::default());
+    let mut there = Table::new(RecoveryOptions::default());
+    // Both nodes have had these, in different orders.
+    there.log_of(3, 1, "3.1");
+    there.log_of(1, 1, "1.1");
+    here.log("/", "1.1", &[], &[]);
+    here.log_of(3, 1, "3.1");
+    there.log("/", "2.1", &[], &[]);
+    here.log_of(2, 1, "2.1");
+    here.persist("pid", &["id"]);
+    here.log("/", "1.2", &[], &[]);
+    there.log_of(1, 2, "1.2");
+    // These are on their way to the node that the client has left.
+    there.log_of(3, 2, "3.2");
+    there.log("/", "2.2", &["id"], &[]);
+    there.log("/", "2.3", &["elsewhere"], &[]);
+    assert!(here.bring_to(&mut there, 7, "pid", "1.1"));
+    assert!(!here.bring_to(&mut there, 8, "pid", "1.1"), "the socket has moved");
+    // This one is sent before the client's socket is there.
+    there.log_of(3, 3, "3.3");
+    let expect = ["3.1", "2.1", "1.2", "3.2", "2.2", "3.3"].map(String::from).into();
+    assert_eq!(there.complete(7, "pid"), Some(Ok(expect)));
+    assert_eq!((here.recovery.stats().sockets, there.recovery.stats().recovered), (0, 1));
+}
+
+#[test]
+fn a_socket_of_another_node_is_bounded_and_belongs_to_one_session() {
+    let mut here = Table::new(RecoveryOptions::default());
+    let options = RecoveryOptions { missed_bytes_max: 200, ..RecoveryOptions::default() };
+    let mut there = Table::new(options);
+    here.log("/", "seen", &[], &[]);
+    for n in 0..5 {
+        here.log("/", &format!("{n}"), &[], &[]);
+    }
+    for pid in ["a", "b", "c"] {
+        here.persist(pid, &["id"]);
+    }
+    assert!(!here.bring_to(&mut there, 1, "a", "seen"), "the client has missed too much");
+    assert!(here.bring_to(&mut there, 1, "b", "3"));
+    assert!(there.recovery.bytes() > 0);
+    // The session ends before it has the socket.
+    there.recovery.release_all(LinkSession::from_bits(1));
+    assert_eq!((there.claim(2, "b", "seen"), there.recovery.stats().sockets), (None, 0));
+    // The broadcasts that it has missed are evicted before it has the socket.
+    there.log("/", "first", &[], &[]);
+    there.pass(TTL / 2);
+    assert!(here.bring_to(&mut there, 3, "c", "4"));
+    there.pass(TTL / 2);
+    assert_eq!(there.complete(3, "c"), Some(Err(Evicted)));
+    assert_eq!(there.recovery.bytes(), 0);
 }

@@ -12,7 +12,7 @@
 //! A worker writes PERSIST before it acknowledges CLOSED. While it may have handled a message of the session, no other worker gets the socket
 //! (`disconnect`).
 
-use super::{Key, Persisted, kept_bytes};
+use super::{Brought, Key, Persisted, kept_bytes};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_link::{Link, OnCrash};
@@ -134,13 +134,20 @@ impl Unreported {
         of_link.entries.push_back(entry);
     }
 
-    /// A worker reports a socket with PERSIST. Returns `false` if it is late: the socket was recovered without it, is too
-    /// old, or may have been evicted.
-    pub(crate) fn report(&mut self, link: u32, key: &Key, now: Instant) -> bool {
-        let Some(of_link) = self.links.get_mut(&link) else { return true };
+    /// A worker reports a socket with PERSIST. `None` if it is late: the socket was recovered without it, is too old, or may have been
+    /// evicted.
+    pub(crate) fn report(&mut self, link: u32, key: &Key, now: Instant) -> Option<Option<Brought>> {
+        let Some(of_link) = self.links.get_mut(&link) else { return Some(None) };
         let has_all = of_link.dropped <= of_link.acknowledged;
-        let Some(entry) = of_link.entry_mut(key) else { return has_all };
-        entry.take(&mut self.bytes).is_some() && entry.until > now
+        let Some(entry) = of_link.entry_mut(key) else { return has_all.then_some(None) };
+        let socket = entry.take(&mut self.bytes)?;
+        (entry.until > now).then_some(socket.brought)
+    }
+
+    /// `true` if there is a socket with this key.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        let of_link = |of_link: &OfLink| of_link.entry(key).is_some_and(|entry| entry.socket.is_some());
+        self.links.values().any(of_link)
     }
 
     /// The socket that its worker should have reported, and the worker's link.
@@ -175,12 +182,14 @@ impl Unreported {
         self.oldest().map(|oldest| oldest.0)
     }
 
-    /// Drops the entry that would be the first to be too old.
-    pub(super) fn drop_oldest(&mut self) {
-        let Some(of_link) = self.oldest().and_then(|oldest| self.links.get_mut(&oldest.1)) else { return };
-        if let Some(entry) = of_link.pop(&mut self.bytes) {
-            of_link.dropped = entry.closed.frame;
-        }
+    /// Drops the entry that would be the first to be too old. Returns `true` if it had a socket.
+    pub(super) fn drop_oldest(&mut self) -> bool {
+        let Some(of_link) = self.oldest().and_then(|oldest| self.links.get_mut(&oldest.1)) else {
+            return false;
+        };
+        let Some(entry) = of_link.pop(&mut self.bytes) else { return false };
+        of_link.dropped = entry.closed.frame;
+        entry.socket.is_some()
     }
 
     /// A link has ended. Returns the sockets of its sessions that can be recovered.

@@ -7,5 +7,6 @@ mod forwards;
 mod nodes;
 mod recovery;
 mod restarts;
+mod returns;
 mod rig;
 mod sessions;

@@ -2,7 +2,8 @@
 
 use crate::rig::{Rig, Worker, json, text};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_link::{
@@ -17,11 +18,15 @@ use tokio::time::timeout;
 
 const ROOT: Namespace = Namespace(0);
 
-/// An engine that carries messages at once.
+/// An engine that carries messages at once, unless they are held.
 #[derive(Debug, Default)]
 pub(crate) struct Engine {
     sinks: Mutex<Vec<(u64, Arc<dyn LinkNodeSink>)>>,
     is_full: AtomicBool,
+    /// Messages that are held, by sender and receiver.
+    held: Mutex<BTreeMap<(u64, u64), Vec<(Arc<str>, Bytes)>>>,
+    /// Maximum delay of a message behind a later one, in milliseconds.
+    pub(crate) delay_ms: AtomicU64,
 }
 
 impl Engine {
@@ -30,7 +35,22 @@ impl Engine {
         Rig::on(Arc::new(Port { engine: self.clone(), node }))
     }
 
-    fn sink(&self, node: u64) -> Arc<dyn LinkNodeSink> {
+    /// Holds the messages of a node to another one, until [`Self::release`].
+    pub(crate) fn hold(&self, from: u64, to: u64) {
+        self.held.lock().unwrap().entry((from, to)).or_default();
+    }
+
+    pub(crate) fn release(&self, from: u64, to: u64) {
+        let held = self.held.lock().unwrap().remove(&(from, to));
+        held.into_iter().flatten().for_each(|(app, message)| self.sink(to).receive(from, &app, &message));
+    }
+
+    /// A node is dead: it receives nothing any more.
+    pub(crate) fn kill(&self, node: u64) {
+        self.sinks.lock().unwrap().retain(|(other, _)| *other != node);
+    }
+
+    pub(crate) fn sink(&self, node: u64) -> Arc<dyn LinkNodeSink> {
         self.sinks.lock().unwrap().iter().find(|(found, _)| *found == node).unwrap().1.clone()
     }
 }
@@ -56,10 +76,17 @@ impl LinkCarrier for Port {
         let sinks = self.engine.sinks.lock().unwrap().clone();
         for (other, sink) in sinks {
             if other != self.node && node.is_none_or(|node| node == other) {
-                sink.receive(self.node, app, &message);
+                match self.engine.held.lock().unwrap().get_mut(&(self.node, other)) {
+                    Some(held) => held.push((app.clone(), message.clone())),
+                    None => sink.receive(self.node, app, &message),
+                }
             }
         }
         Ok(true)
+    }
+
+    fn delay_max(&self) -> Duration {
+        Duration::from_millis(self.engine.delay_ms.load(Ordering::Relaxed))
     }
 
     fn list_links(&self, done: Done<LinkList>) {
@@ -110,7 +137,7 @@ fn shown(entry: LinkEntry) -> String {
 }
 
 /// Waits for PEERS with this number.
-async fn peers(worker: &mut Worker, expect: u16) {
+pub(crate) async fn peers(worker: &mut Worker, expect: u16) {
     let wait = async { while worker.next().await.unwrap() != (ServerEntry::Peers { count: expect }) {} };
     timeout(Duration::from_secs(60), wait).await.unwrap();
 }

@@ -12,21 +12,21 @@ use stentor_ports::{
 };
 use stentor_workers::{AppOptions, RecoveryOptions};
 
-const ROOT: Namespace = Namespace(0);
-const RECOVERY: &str = r#","recovery":{"maxDisconnectionDuration":60000,"skipMiddlewares":true}"#;
+pub(crate) const ROOT: Namespace = Namespace(0);
+pub(crate) const RECOVERY: &str = r#","recovery":{"maxDisconnectionDuration":60000,"skipMiddlewares":true}"#;
 const TTL: Duration = Duration::from_secs(60);
 
-fn declare() -> WorkerEntry {
+pub(crate) fn declare() -> WorkerEntry {
     WorkerEntry::Nsp { namespace: ROOT, name: "/".into() }
 }
 
-fn add(handle: Handle, id: &str, pid: &str, rooms: &Names) -> WorkerEntry {
+pub(crate) fn add(handle: Handle, id: &str, pid: &str, rooms: &Names) -> WorkerEntry {
     let (id, pid, rooms) = (id.into(), pid.into(), rooms.clone());
     WorkerEntry::Add { handle, namespace: ROOT, id, pid, rooms, state: json("{}") }
 }
 
 /// A broadcast whose offset is its message.
-fn broadcast(offset: &str, rooms: Names, except: Names) -> WorkerEntry {
+pub(crate) fn broadcast(offset: &str, rooms: Names, except: Names) -> WorkerEntry {
     let messages = std::iter::once(text(offset)).collect();
     let broadcast =
         Broadcast { rooms, except, offset: Some(offset.into()), messages, ..Broadcast::default() };
@@ -38,7 +38,7 @@ fn persist(id: &str, pid: &str, rooms: &Names) -> WorkerEntry {
     WorkerEntry::Persist { namespace: ROOT, id, pid, rooms, data: json(r#"{"name":"Ann"}"#) }
 }
 
-fn restore(handle: Handle, pid: &str, offset: &str) -> WorkerEntry {
+pub(crate) fn restore(handle: Handle, pid: &str, offset: &str) -> WorkerEntry {
     WorkerEntry::Restore { request: 7, handle, namespace: ROOT, pid: pid.into(), offset: offset.into() }
 }
 
@@ -47,7 +47,7 @@ async fn pass(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-async fn opened(worker: &mut Worker) -> Handle {
+pub(crate) async fn opened(worker: &mut Worker) -> Handle {
     loop {
         if let ServerEntry::Open { handle, .. } = worker.entry().await {
             return handle;
@@ -56,7 +56,7 @@ async fn opened(worker: &mut Worker) -> Handle {
 }
 
 /// The text of RESTORED.
-async fn restored(worker: &mut Worker) -> String {
+pub(crate) async fn restored(worker: &mut Worker) -> String {
     loop {
         if let ServerEntry::Restored { request: 7, socket } = worker.entry().await {
             return socket.as_str().into();
@@ -65,7 +65,7 @@ async fn restored(worker: &mut Worker) -> String {
 }
 
 /// Opens a session, whose worker gives it a socket and loses it after the message `seen`.
-async fn lose(rig: &mut Rig, worker: &mut Worker, rooms: &Names) {
+pub(crate) async fn lose(rig: &mut Rig, worker: &mut Worker, rooms: &Names) {
     rig.open(1);
     let handle = opened(worker).await;
     worker

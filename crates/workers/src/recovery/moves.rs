@@ -1,0 +1,113 @@
+//! Sockets whose clients return to another node of a cluster.
+//!
+//! The node that has the socket gives it away, with the messages that the client has missed there, and the numbers of the broadcasts that
+//! this node has had ([`Had`]). The client's new node adds the broadcasts of its own log that the former node hasn't had.
+//!
+//! The logs of two nodes have different orders. So a client that has returned is recovered again only if it has received all that it had
+//! missed then ([`super::Brought`]).
+//!
+//! **Invariant.** The new node has all broadcasts that the former one has had, except those that the engine has lost, before a worker
+//! gets the socket: an engine delivers in order, or within a known time. So no message arrives twice.
+
+use super::origins::Had;
+use super::{
+    CLAIM_MIN, Claim, Kept, Key, Logged, Persisted, Recovery, SOCKET_BYTES_MAX, content, kept_bytes,
+};
+use std::collections::HashSet;
+use std::time::Instant;
+use stentor_ports::{LinkMessages, LinkSession};
+
+/// A socket that a node gives to another one.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Given {
+    pub(crate) socket: Persisted,
+    /// The messages that the client has missed.
+    pub(crate) missed: LinkMessages,
+    /// Offset of the last of them, or of the last one that the client has received.
+    pub(crate) last: Box<str>,
+}
+
+impl Given {
+    pub(crate) fn bytes(&self) -> usize {
+        kept_bytes("", &self.socket) + content(&self.missed)
+    }
+}
+
+/// The part of a claim that another node has given.
+pub(super) struct Moved {
+    /// The broadcasts that the client has received or that are among `missed`.
+    pub(super) had: Had,
+    pub(super) missed: LinkMessages,
+    pub(super) last: Box<str>,
+}
+
+impl Moved {
+    pub(super) fn bytes(&self) -> usize {
+        content(&self.missed) + self.had.bytes() + self.last.len()
+    }
+}
+
+impl Recovery {
+    /// `true` if this node has a socket, so that other nodes don't.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.sockets.contains_key(key) || self.unreported.has(key)
+    }
+
+    /// Gives a socket to another node, where its client shows the offset of the last message that it has received. `None`: the socket can't be
+    /// recovered.
+    pub(crate) fn give(&mut self, key: &Key, offset: &str, now: Instant) -> Option<Given> {
+        self.handle_timeout(now);
+        let (link, from) = self.find(key, offset, now)?;
+        let socket = self.take(key, link)?.socket;
+        let (mut missed, mut last) = (LinkMessages::new(), offset);
+        for logged in self.missed(&key.0, &socket.rooms, from) {
+            missed.extend(logged.broadcast.messages.iter().cloned());
+            last = &logged.offset;
+        }
+        let last = last.into();
+        Some(Given { socket, missed, last })
+    }
+
+    /// Takes a socket that another node has given. It then waits for [`Recovery::complete`]. `None`: the client has missed too much.
+    pub(crate) fn bring(
+        &mut self,
+        session: LinkSession,
+        (namespace, pid): Key,
+        (given, had): (Given, Had),
+        now: Instant,
+    ) -> Option<&Persisted> {
+        let Given { socket, missed, last } = given;
+        let from = self.first_unknown(&had);
+        let own = self.missed(&namespace, &socket.rooms, from).filter(|logged| !had.has(logged.source));
+        let bytes = own.map(|logged| content(&logged.broadcast.messages)).sum::<usize>() + content(&missed);
+        if bytes > self.options.missed_bytes_max || kept_bytes(&pid, &socket) > SOCKET_BYTES_MAX {
+            return None;
+        }
+        self.release(session, &namespace);
+        let (number, until) = (self.next, now + CLAIM_MIN);
+        self.next += 1;
+        let kept = Some(Kept { socket, until, number });
+        let claim = Claim { pid, kept, from, until, number, moved: Some(Moved { had, missed, last }) };
+        let claimant = (session, namespace);
+        self.add_claim(claimant.clone(), claim);
+        self.added(0, now);
+        self.claimed(&claimant)
+    }
+
+    /// Number of the first broadcast in the log that another node hasn't had.
+    fn first_unknown(&self, had: &Had) -> u64 {
+        let mut ahead: HashSet<_> = self.origins.ahead_of(had).collect();
+        let mut first = self.log.len();
+        // Later broadcasts of a node have greater numbers, so the search ends when each node has one that the other node has had.
+        for (index, Logged { source, .. }) in self.log.iter().enumerate().rev() {
+            if ahead.is_empty() {
+                break;
+            }
+            match had.has(*source) {
+                true => _ = ahead.remove(&source.node),
+                false => first = index,
+            }
+        }
+        self.first + first as u64
+    }
+}
