@@ -157,8 +157,10 @@ pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
 
 /// Returns `true` for a media type of JSON (`application/json`, `text/json` and `…+json`).
 pub(crate) fn is_json(content_type: &str) -> bool {
-    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    let suffix = essence.rfind('+').map_or("", |plus| &essence[plus..]);
+    let is = |text: &str, name: &str| text.eq_ignore_ascii_case(name);
+    is(essence, "application/json") || is(essence, "text/json") || is(suffix, "+json")
 }
 
 /// The compression of a body.

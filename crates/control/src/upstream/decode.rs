@@ -60,18 +60,29 @@ fn read(decoder: impl Read, bytes_max: usize, body: &mut Vec<u8>) -> Result<(), 
     if body.len() > bytes_max { Err(Failure::TooLarge(bytes_max)) } else { Ok(()) }
 }
 
-/// Returns the charset of a media type (RFC 9110, 8.3.2), and the media type with UTF-8 in its place.
-fn charset(content_type: &str) -> Option<(&'static Encoding, String)> {
-    let mut encoding = None;
-    let parts = content_type.split(';').map(|part| match part.split_once('=') {
-        Some((name, label)) if name.trim().eq_ignore_ascii_case("charset") => {
-            encoding = Encoding::for_label(label.trim().trim_matches('"').as_bytes());
-            format!("{name}=utf-8")
-        }
-        _ => part.to_owned(),
+/// Returns the name and the label of a charset, if this part of a media type (RFC 9110, 8.3.2) is one.
+fn charset(part: &str) -> Option<(&str, &str)> {
+    part.split_once('=').filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))
+}
+
+/// Returns the charset of a media type, if it is known and isn't UTF-8.
+fn other_charset(content_type: &str) -> Option<&'static Encoding> {
+    let (_, label) = content_type.split(';').filter_map(charset).next_back()?;
+    Encoding::for_label(label.trim().trim_matches('"').as_bytes()).filter(|encoding| *encoding != UTF_8)
+}
+
+/// Returns a media type with UTF-8 as its charset.
+fn with_utf8(content_type: &str) -> String {
+    let parts = content_type.split(';').map(|part| match charset(part) {
+        Some((name, _)) => format!("{name}=utf-8"),
+        None => part.to_owned(),
     });
-    let named: Vec<String> = parts.collect();
-    Some((encoding?, named.join(";")))
+    parts.collect::<Vec<_>>().join(";")
+}
+
+/// Returns `true` if [`to_utf8`] returns texts of this media type unchanged.
+pub(super) fn is_utf8(content_type: Option<&str>) -> bool {
+    content_type.and_then(other_charset).is_none()
 }
 
 /// Converts a text to UTF-8 and adapts its media type, if `content_type` has another charset that browsers
@@ -85,8 +96,9 @@ pub(super) fn to_utf8(
     content_type: Option<String>,
     bytes_max: usize,
 ) -> Result<(Vec<u8>, Option<String>), Failure> {
-    let found = content_type.as_deref().and_then(charset).filter(|(encoding, _)| *encoding != UTF_8);
-    let Some((encoding, named)) = found else { return Ok((body, content_type)) };
+    let Some(encoding) = content_type.as_deref().and_then(other_charset) else {
+        return Ok((body, content_type));
+    };
     let (text, had_errors) = encoding.decode_with_bom_removal(&body);
     if had_errors {
         return Ok((body, content_type));
@@ -94,7 +106,7 @@ pub(super) fn to_utf8(
     if text.len() > bytes_max {
         return Err(Failure::TooLarge(bytes_max));
     }
-    Ok((text.into_owned().into_bytes(), Some(named)))
+    Ok((text.into_owned().into_bytes(), content_type.as_deref().map(with_utf8)))
 }
 
 #[cfg(test)]

@@ -49,6 +49,40 @@ fn a_patch_applies_to_the_kept_document() {
     assert_eq!((third.patch, &third.document.body[..]), (None, &b"1"[..]));
 }
 
+#[tokio::test]
+async fn a_few_changes_of_a_long_document_are_compared_in_place() {
+    let list = |score: u32, space: &str| {
+        let element =
+            |id: u32| format!(r#"{{"id":{id},{space}"score":{}}}"#, if id == 700 { score } else { 0 });
+        format!("[{}]", (0..1_000).map(element).collect::<Vec<_>>().join(",")).into_bytes()
+    };
+    let first = process(Received { bytes_max: 1 << 20, ..received(&list(0, ""), None) }).unwrap().unwrap();
+    let kept = || Some(first.document.clone());
+    let next = |body: &[u8]| Received { bytes_max: 1 << 20, ..received(body, kept()) };
+    let processor = DocumentProcessor::default();
+    for space in ["", " "] {
+        let body = list(1, space);
+        assert!(body.len() > INLINE_BYTES_MAX && next(&body).compare_in_place().is_some());
+        let made = processor.process(next(&body)).await.unwrap().unwrap();
+        assert_eq!(
+            made.patch.unwrap().operations,
+            &br#"[{"op":"replace","path":"/700/score","value":1}]"#[..]
+        );
+        assert_eq!(made.document.body, list(1, ""));
+        assert!(Arc::ptr_eq(&made.document.content_type, &first.document.content_type));
+    }
+    assert!(processor.process(next(&list(0, " "))).await.unwrap().is_none());
+    // Other documents are left to the blocking pool.
+    let latin = Some("application/json; charset=iso-8859-1".to_owned());
+    let text = Document { json: false, ..first.document.clone() };
+    assert!(Received { content_type: latin, ..next(&list(1, "")) }.compare_in_place().is_none());
+    assert!(Received { kept: Some(text), ..next(&list(1, "")) }.compare_in_place().is_none());
+    assert!(Received { coding: Coding::Gzip, ..next(&list(1, "")) }.compare_in_place().is_none());
+    let shifted = [b"[0,".to_vec(), list(0, "")[1..].to_vec()].concat();
+    assert!(next(&shifted).compare_in_place().is_none());
+    assert!(next(b"[").compare_in_place().is_none());
+}
+
 /// A document with more values than a comparison allows (2²⁰) is sent without a patch.
 #[test]
 fn a_document_too_large_to_compare_is_sent_whole() {
