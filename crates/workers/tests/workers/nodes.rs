@@ -18,13 +18,16 @@ use tokio::time::timeout;
 
 const ROOT: Namespace = Namespace(0);
 
+/// Messages about applications, in order.
+type Held = Vec<(Arc<str>, Bytes)>;
+
 /// An engine that carries messages at once, unless they are held.
 #[derive(Debug, Default)]
 pub(crate) struct Engine {
     sinks: Mutex<Vec<(u64, Arc<dyn LinkNodeSink>)>>,
     is_full: AtomicBool,
     /// Messages that are held, by sender and receiver.
-    held: Mutex<BTreeMap<(u64, u64), Vec<(Arc<str>, Bytes)>>>,
+    held: Mutex<BTreeMap<(u64, u64), Held>>,
     /// Maximum delay of a message behind a later one, in milliseconds.
     pub(crate) delay_ms: AtomicU64,
 }
