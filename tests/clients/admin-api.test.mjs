@@ -9,7 +9,7 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import Ajv2020 from 'ajv/dist/2020.js';
 import { io } from 'socket.io-client';
 import { issuer, ISSUER, token } from './admin.mjs';
-import { clock, event, request, root, run, serve, until, upstream, within } from './harness.mjs';
+import { clock, event, PATIENCE_MS, request, root, run, serve, until, upstream, within } from './harness.mjs';
 
 const file = path.join(root, 'docs/openapi.json');
 const api = JSON.parse(readFileSync(file, 'utf8'));
@@ -237,6 +237,15 @@ push = true
     id: users[0].id, protocol: 'socketio', user: { id: '0', issuer: ISSUER }, info: { name: 'Ada' }, address: '127.0.0.1', transport: 'websocket', send_buffer_bytes: 0,
   }, ['other', 'present']]);
   assert.ok(happened(since * 1000), `${since}`);
+  const exactly = async (query) => (await answered(nodeSessions, '200', `?${new URLSearchParams(query)}`)).sessions.map(({ user }) => user?.id).sort();
+  assert.deepEqual(await exactly({ user: '0', issuer: ISSUER }), ['0']);
+  assert.deepEqual(await exactly({ issuer: ISSUER, address: '127.0.0.1' }), ['0', '1']);
+  for (const query of [{ user: '' }, { user: '0', issuer: `${ISSUER}x` }, { user: '0', address: '127.0.0' }]) assert.deepEqual(await exactly(query), [], JSON.stringify(query));
+  // An event of a session's timeline: a refused request.
+  assert.equal((await users[0].timeout(PATIENCE_MS).emitWithAck('subscribe', '//')).code, 'bad_key');
+  const [{ timeline: [{ first: began, last, ...refusal }] }] = (await answered(sessions, '200', null, json({ sessions: [users[0].id] }))).sessions;
+  assert.deepEqual([refusal, began], [{ event: 'request_refused', reason: 'bad_key', count: 1 }, last]);
+  assert.ok(happened(began * 1000), `${began}`);
   // The room's home core learns of its members a moment later.
   await until('both members', async () => (await answered(members, '200', '?room=present')).members.length === 2);
   const { members: all, ...counted } = await answered(members, '200', '?room=present&namespace=%2F');
@@ -310,9 +319,14 @@ push = true
   await until('a document of fetched/b', async () => (await answered(keys, '200', '?search=fetched/b')).feeds[0]?.state === 'live');
   const { feeds: rows, ...sums } = await answered(keys, '200', '?search=fetched');
   assert.deepEqual([rows.map(({ key, state }) => `${key} ${state}`), sums], [['fetched/a stale', 'fetched/b live'], { count: 2, truncated: false }]);
-  const [{ reason, failures }, { fetch_seconds: took, ...live }] = rows;
+  const [{ reason, failures, failing_since: failedAt, last_success: never }, { fetch_seconds: took, last_success: fetchedAt, next_fetch: fetchAt, ...live }] = rows;
   assert.ok(reason.includes('500') && failures > 0 && took > 0, JSON.stringify(rows));
-  assert.deepEqual(live, { key: 'fetched/b', upstream: 'fetched', state: 'live', failures: 0, document_bytes: 7, subscribed: true });
+  assert.ok(happened(failedAt * 1000) && happened(fetchedAt * 1000) && never === undefined, JSON.stringify(rows));
+  // A key that is being fetched has no next time.
+  assert.ok(fetchAt === undefined || fetchAt >= fetchedAt, `${fetchAt}`);
+  assert.deepEqual(live, { key: 'fetched/b', pushed: false, upstream: 'fetched', url: `${origin.url}/fetched/b`, state: 'live', failures: 0, document_bytes: 7, subscribed: true });
+  const pushedRows = (await answered(keys, '200')).feeds.filter((row) => row.pushed);
+  assert.deepEqual(pushedRows, [{ key: 'b', pushed: true, state: 'live', document_bytes: 7, subscribed: true }]);
   assert.equal((await answered(keys, '200', '?limit=1')).truncated, true);
   await provoke(keys, '400 query', '?x=1');
   await provoke(overview, '200');

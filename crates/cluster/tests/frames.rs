@@ -21,8 +21,8 @@ use stentor_hub::{
 use stentor_ports::{
     Broadcast, Concerned, IdentityFilter, LinkInfo, LinkList, LinkState, MOVING_MESSAGES_MAX, MemberList,
     MembersQuery, MovingSocket, MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction,
-    Revoked, RoomList, RoomsQuery, SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery,
-    SocketName, SocketRequest, Target,
+    Revoked, RoomList, RoomsQuery, SessionApp, SessionDetails, SessionEvent, SessionInfo, SessionList,
+    SessionsQuery, SocketName, SocketRequest, Target,
 };
 
 #[global_allocator]
@@ -92,6 +92,13 @@ fn all_kinds() -> Vec<Frame> {
             since: Some(u64::MAX),
             transport: Some("polling".into()),
             feeds: vec![("matches/1".into(), 9)],
+            timeline: vec![SessionEvent {
+                name: "rate_limited".into(),
+                reason: "session_limits.messages_per_second".into(),
+                count: 3,
+                first: 7,
+                last: u64::MAX,
+            }],
             send_buffer_bytes: 7,
         },
     };
@@ -137,7 +144,13 @@ fn all_kinds() -> Vec<Frame> {
         Frame::Acknowledged { call: 7, texts: vec!["1,2".into(), Bytes::new()] },
         Frame::Question {
             id: 1,
-            question: Question::NodeSessions(SessionsQuery { search: "ada".into(), limit: 7 }),
+            question: Question::NodeSessions(SessionsQuery {
+                search: "ada".into(),
+                user: Some("ada".into()),
+                issuer: Some("https://id.example".into()),
+                address: None,
+                limit: 7,
+            }),
         },
         Frame::Question {
             id: 1,

@@ -166,6 +166,14 @@ pub(crate) struct PushStats {
     pub(crate) evicted: u64,
 }
 
+/// A pushed document in a list.
+pub(crate) struct ListedDocument {
+    pub(crate) key: Key,
+    pub(crate) document_bytes: usize,
+    /// `true` if the key has subscribers.
+    pub(crate) is_subscribed: bool,
+}
+
 /// The options that a reload replaces.
 struct Config {
     options: FeedsOptions,
@@ -259,6 +267,26 @@ impl PushedDocuments {
             bodies_bytes: units * BODY_UNIT_BYTES,
             evicted: table.evicted,
         }
+    }
+
+    /// Lists the keys that have a document and contain a text, in their order. Returns at most `limit` keys, and the number of all.
+    pub(crate) fn list(&self, search: &str, limit: usize) -> (Vec<ListedDocument>, usize) {
+        let table = self.table.lock();
+        let found = table.entries.iter().filter(|(key, _)| key.as_str().contains(search));
+        let found = found.filter_map(|(key, entry)| Some((key, entry.bytes?, entry.wanted)));
+        let mut found: Vec<_> = found.collect();
+        let count = found.len();
+        if count > limit {
+            found.select_nth_unstable_by_key(limit, |(key, ..)| *key);
+            found.truncate(limit);
+        }
+        found.sort_unstable_by_key(|(key, ..)| *key);
+        let listed = found.into_iter().map(|(key, document_bytes, is_subscribed)| ListedDocument {
+            key: key.clone(),
+            document_bytes,
+            is_subscribed,
+        });
+        (listed.collect(), count)
     }
 
     /// Stores a document. Returns `true` if it differs from the previous one.

@@ -22,6 +22,8 @@ pub(crate) struct UpstreamView {
     pub(crate) failing_since: Option<SystemTime>,
     /// The last failure or 404: its key, cause and time.
     pub(crate) last_failure: Option<(Key, String, SystemTime)>,
+    /// The key whose fetch failed last, and the cause. `None` if the key has been fetched since.
+    pub(crate) failed_key: Option<(Key, String)>,
 }
 
 /// The state of all feeds.
@@ -77,6 +79,11 @@ impl FeedsView {
         let upstream = &mut self.0.lock().1[upstream];
         upstream.fetches += 1;
         upstream.failures += u64::from(has_failed);
+        if has_failed {
+            upstream.failed_key = Some((key.clone(), failure.clone().unwrap_or_default()));
+        } else if upstream.failed_key.as_ref().is_some_and(|(failed, _)| failed == key) {
+            upstream.failed_key = None;
+        }
         if let Some(failure) = failure {
             upstream.last_failure = Some((key.clone(), failure, SystemTime::now()));
         }

@@ -92,6 +92,7 @@ impl<E: Encoder> Sessions<E> {
             self.counters.due += 1;
             if volatile && (session.outbox.waiting > 0 || session.in_flight > 0) {
                 self.counters.dropped += 1;
+                self.events.dropped.add(session.id(member.session));
                 continue;
             }
             if id.is_some() {
@@ -234,8 +235,10 @@ impl<E: Encoder> Sessions<E> {
                         self.arena.release(oldest.publication_ref);
                         self.counters.pending -= 1;
                         self.counters.dropped += 1;
+                        self.events.dropped.add(session.id(member.session));
                     } else if policy == Policy::DropOldest {
                         self.counters.dropped += 1;
+                        self.events.dropped.add(session.id(member.session));
                         return;
                     } else {
                         self.counters.dropped_on_disconnect += 1;

@@ -12,12 +12,46 @@ pub(crate) struct SessionEvents<F> {
     pub(crate) ready: VecDeque<SessionId>,
     pub(crate) encoding_waiters: EncodingWaiters<F>,
     pub(crate) terminating: VecDeque<(SessionId, Disconnect)>,
+    pub(crate) dropped: Drops,
+}
+
+/// Maximum number of entries in [`Drops`].
+const DROPS_MAX: usize = 1_024;
+
+/// Sessions whose deliveries were dropped since the last call of [`Drops::take`].
+#[derive(Default)]
+pub(crate) struct Drops {
+    /// Each session with the number of its deliveries. A session may have several entries.
+    sessions: Vec<(SessionId, u32)>,
+    /// Number of deliveries without an entry.
+    unlisted: u64,
+}
+
+impl Drops {
+    /// Records a dropped delivery of a session.
+    pub(crate) fn add(&mut self, session: SessionId) {
+        if let Some((last, count)) = self.sessions.last_mut()
+            && *last == session
+        {
+            *count = count.saturating_add(1);
+        } else if self.sessions.len() < DROPS_MAX {
+            self.sessions.push((session, 1));
+        } else {
+            self.unlisted += 1;
+        }
+    }
+
+    /// Takes the entries, and the number of deliveries without an entry.
+    pub(crate) fn take(&mut self) -> (Vec<(SessionId, u32)>, u64) {
+        (std::mem::take(&mut self.sessions), std::mem::take(&mut self.unlisted))
+    }
 }
 
 impl<F> Default for SessionEvents<F> {
     fn default() -> Self {
         let encoding_waiters = EncodingWaiters::default();
-        Self { ready: VecDeque::new(), encoding_waiters, terminating: VecDeque::new() }
+        let (ready, terminating) = (VecDeque::new(), VecDeque::new());
+        Self { ready, encoding_waiters, terminating, dropped: Drops::default() }
     }
 }
 

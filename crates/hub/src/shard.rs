@@ -143,6 +143,12 @@ impl<E: Encoder> Hub<E> {
         self.sessions.latencies.drain()
     }
 
+    /// Takes the sessions whose deliveries were dropped since the last call, because they were volatile or a send buffer was full,
+    /// each with their number. The second number is that of further deliveries.
+    pub fn take_dropped(&mut self) -> (Vec<(SessionId, u32)>, u64) {
+        self.sessions.events.dropped.take()
+    }
+
     /// Returns the source of more than half of the sessions and its share in percent, estimated from
     /// `samples_max` sessions. `None` if no source has more than half.
     pub fn majority_source(&self, samples_max: usize) -> Option<(u64, u8)> {

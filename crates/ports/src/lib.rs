@@ -70,7 +70,7 @@ pub use link::{
 pub use link_nodes::{LinkCarrier, LinkInfo, LinkList, LinkNodeSink, LinkState};
 pub use lists::{
     LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionApp, SessionDetails,
-    SessionInfo, SessionList, SessionsQuery,
+    SessionEvent, SessionInfo, SessionList, SessionsQuery,
 };
 pub use members::{MemberList, MembersQuery};
 pub use moving::{

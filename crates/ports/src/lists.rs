@@ -90,7 +90,7 @@ impl SessionInfo {
     }
 
     /// `true` if the session's id, user or address contains a text.
-    pub fn matches(&self, text: &str) -> bool {
+    fn contains(&self, text: &str) -> bool {
         let SessionDetails { user, address, .. } = &self.details;
         self.id.contains(text)
             || user.as_ref().is_some_and(|user| user.subject.contains(text))
@@ -98,13 +98,47 @@ impl SessionInfo {
     }
 }
 
-/// Selects sessions of a node to list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Selects sessions of a node to list: those that match all fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionsQuery {
     /// Lists only sessions whose id, user or address contains this text.
     pub search: String,
+    /// Lists only sessions whose user has exactly this id. `None` lists those of all users, and of anonymous clients.
+    pub user: Option<String>,
+    /// Lists only sessions whose user has exactly this issuer. `None` lists those of all issuers, and of anonymous clients.
+    pub issuer: Option<String>,
+    /// Lists only sessions from exactly this IPv4 address or IPv6 /64 network. `None` lists those of all addresses.
+    pub address: Option<String>,
     /// Maximum number of sessions to list: at most [`SESSIONS_LISTED_MAX`].
     pub limit: usize,
+}
+
+impl SessionsQuery {
+    /// `true` if all sessions match.
+    pub fn is_for_all(&self) -> bool {
+        self.search.is_empty() && !self.names_user() && self.address.is_none()
+    }
+
+    /// `true` if only sessions of users match.
+    pub fn names_user(&self) -> bool {
+        self.user.is_some() || self.issuer.is_some()
+    }
+
+    /// `true` if sessions of this user may match. `None` is an anonymous client.
+    pub fn is_for_user(&self, user: Option<&Principal>) -> bool {
+        let is = |wanted: &Option<String>, actual: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| actual == Some(wanted))
+        };
+        is(&self.user, user.map(|user| &*user.subject)) && is(&self.issuer, user.map(|user| &*user.issuer))
+    }
+
+    /// `true` if a session matches.
+    pub fn matches(&self, info: &SessionInfo) -> bool {
+        let is_from = |address: &String| info.details.address.as_ref() == Some(address);
+        self.is_for_user(info.details.user.as_ref())
+            && self.address.as_ref().is_none_or(is_from)
+            && info.contains(&self.search)
+    }
 }
 
 /// Details of a session. All are absent if the session is on a Socket.IO server that isn't Stentor.
@@ -129,8 +163,25 @@ pub struct SessionDetails {
     /// The feeds to which the session is subscribed, with the offset of the newest version that the client may have. Empty in
     /// lists of all sessions.
     pub feeds: Vec<(Box<str>, u64)>,
+    /// Events of the session, oldest first. Empty in lists of all sessions, and after the first sessions of a list for a target.
+    pub timeline: Vec<SessionEvent>,
     /// Bytes in the session's send buffer.
     pub send_buffer_bytes: usize,
+}
+
+/// An event in the timeline of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionEvent {
+    /// The name of the event: lowercase words joined by `_`.
+    pub name: Cow<'static, str>,
+    /// The transport, the code of the denial, or the key of the limit. Empty if there is none.
+    pub reason: Cow<'static, str>,
+    /// Number of times that the event has happened.
+    pub count: u32,
+    /// Unix time of the first time, in seconds.
+    pub first: u64,
+    /// Unix time of the last time, in seconds.
+    pub last: u64,
 }
 
 /// An application whose workers have a session.
@@ -149,6 +200,7 @@ impl SessionDetails {
         let namespace = self.namespace.as_ref().map_or(0, |namespace| namespace.len());
         node + namespace
             + self.feeds.iter().map(|(key, _)| key.len() + size_of::<u64>()).sum::<usize>()
+            + self.timeline.len() * size_of::<SessionEvent>()
             + user
             + self.info.as_ref().map_or(0, |info| info.len())
             + self.address.as_ref().map_or(0, String::len)
@@ -228,7 +280,28 @@ mod tests {
         for (text, expect) in
             [("", true), ("12", true), ("ada", true), ("2.7", true), ("i", false), ("x", false)]
         {
-            assert_eq!(info.matches(text), expect, "{text}");
+            let query = SessionsQuery { search: text.into(), ..SessionsQuery::default() };
+            assert_eq!(query.matches(&info), expect, "{text}");
         }
+        for (user, issuer, address, expect) in [
+            (Some("ada"), Some("i"), Some("192.0.2.7"), true),
+            (Some("ada"), None, None, true),
+            (None, Some("i"), None, true),
+            (None, None, Some("192.0.2.7"), true),
+            (Some("ad"), None, None, false),
+            (Some("ada"), Some("other"), None, false),
+            (None, None, Some("192.0.2.70"), false),
+            (None, None, Some("92.0.2.7"), false),
+        ] {
+            let [user, issuer, address] =
+                [user, issuer, address].map(|text: Option<&str>| text.map(Into::into));
+            let query = SessionsQuery { user, issuer, address, ..SessionsQuery::default() };
+            assert!(!query.is_for_all(), "{query:?}");
+            assert_eq!(query.matches(&info), expect, "{query:?}");
+        }
+        let of_ada = SessionsQuery { user: Some("ada".into()), ..SessionsQuery::default() };
+        info.details.user = None;
+        assert!(!of_ada.matches(&info), "an anonymous client");
+        assert!(SessionsQuery::default().is_for_all());
     }
 }

@@ -55,6 +55,7 @@ pub mod rule;
 pub mod shared;
 pub mod subscribe_options;
 pub mod system;
+mod timelines;
 pub mod tracked;
 
 use stentor_ports::{self as ports, ledger};

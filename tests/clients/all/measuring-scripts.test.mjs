@@ -1,10 +1,11 @@
-// The scripts that measure: their arguments, and what they make of recorded reports of valgrind and strace. `make counts` needs a release build, so no test runs it.
+// The scripts that measure, and the one that takes screenshots: their arguments, and what they make of recorded reports of valgrind and strace. `make counts` needs a release build, so no test runs it.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
+import { missing } from '../browsers.mjs';
 import { binary, root, temporary } from '../harness.mjs';
 
 async function run(script, args, environment = {}) {
@@ -100,4 +101,12 @@ test('measure-link: mistakes are named', async () => {
     assert.equal(status, 2, stderr);
     assert.match(stderr, message);
   }
+});
+
+test('status-screenshots: both pictures are taken', { skip: missing('Chromium') }, async (t) => {
+  const out = temporary(t);
+  const { status, stdout, stderr } = await run('status-screenshots.mjs', ['--seconds', '1', '--out', out], { STENTOR_BIN: binary });
+  assert.equal(status, 0, stderr);
+  assert.match(stdout, /status-desktop\.png: \d+ bytes\n.*status-phone\.png: \d+ bytes\n$/s);
+  for (const name of ['status-desktop.png', 'status-phone.png']) assert.ok(statSync(path.join(out, name)).size > 10_000, name);
 });

@@ -89,7 +89,8 @@ for (const browser of browserNames) {
       const { page, errors, until, logIn } = await open(t, browser, server);
       await logIn(TOKEN);
       await openRow(page, 'rooms', HOSTILE);
-      await until((id) => document.querySelector('#facts').textContent.includes(id), socket.id);
+      await until((id) => document.querySelector('#members').textContent.includes(id), socket.id);
+      assert.deepEqual(await page.locator('#members thead th').allTextContents(), ['session', 'send buffer', 'user', 'connected from', 'protocol', 'age']);
       assert.equal(await page.locator('#openedtitle').textContent(), `Room ${HOSTILE}`);
       const heard = event(socket, 'test');
       await page.getByRole('button', { name: 'Publish a test message' }).click();
@@ -115,12 +116,13 @@ for (const browser of browserNames) {
       const button = page.getByRole('button', { name: 'Disconnect' });
       await button.click();
       await page.getByRole('button', { name: 'Cancel' }).click();
+      await until(() => document.querySelector('#outcome').textContent === 'Cancelled: nothing was done.');
       assert.ok(socket.connected, 'nothing is done without the confirmation');
       const ended = event(socket, 'disconnect');
       await button.click();
       await page.locator('#sure').click();
       assert.equal((await ended)[0], 'io server disconnect');
-      await until(() => document.querySelector('#outcome').textContent === 'Done for 1 session.');
+      await until(() => document.querySelector('#outcome').textContent === 'Disconnected 1 session.');
       await until(() => document.querySelector('#facts').textContent.includes('It is gone.'));
       await until(() => document.querySelector('#list tbody').textContent === 'None');
     });
@@ -137,7 +139,7 @@ for (const browser of browserNames) {
       await page.locator('label[for="views-sessions"]').click();
       await page.locator('#list button').filter({ hasText: socket.id }).click();
       await until((title) => document.querySelector('#openedtitle').textContent === title, `Session ${socket.id}`);
-      const shown = page.locator('#actions button, #facts tr');
+      const shown = page.locator('#actions button, #facts tr, #members tr');
       assert.equal(await shown.count(), 0);
       fail();
       await until(() => document.querySelector('#outcome').textContent !== '');
@@ -147,32 +149,76 @@ for (const browser of browserNames) {
       assert.match(await page.locator('#question').innerText(), new RegExp(`^Disconnect session ${socket.id}\\?`));
     });
 
-    test('a session is opened in its namespace, and an address is disconnected unless the list is truncated', async (t) => {
+    test('a session is opened in its namespace, and an address is disconnected unless nodes are missing', async (t) => {
       const { server, socket } = await withClient(t, '/chat');
       const { page, until, logIn } = await open(t, browser, server);
       await logIn(TOKEN);
       await openRow(page, 'sessions', socket.id);
       await page.locator('#facts button').filter({ hasText: HOSTILE }).click();
       await until(() => /^namespace\/chatsessions1send/.test(document.querySelector('#facts').textContent));
-      let truncated = true;
+      let missing = { missing_nodes: ['b'] };
       await page.route(/\/api\/v1\/sessions\?/, async (route) => {
         const response = await route.fetch();
-        await route.fulfill({ response, json: { ...await response.json(), truncated } });
+        await route.fulfill({ response, json: { ...await response.json(), ...missing } });
       });
       await openRow(page, 'addresses', '127.0.0.1');
       const button = page.getByRole('button', { name: 'Disconnect' });
       assert.equal(await button.isDisabled(), true);
-      assert.match(await page.locator('#actions').innerText(), /More sessions match the search than are listed/);
-      truncated = false;
+      assert.match(await page.locator('#actions').innerText(), /Some nodes don’t answer/);
+      missing = {};
       await openRow(page, 'addresses', '127.0.0.1');
       await button.click();
       assert.match(await page.locator('#question').innerText(), /^Disconnect 1 session of address 127\.0\.0\.1\?/);
       const ended = event(socket, 'disconnect');
       await page.locator('#sure').click();
       assert.equal((await ended)[0], 'io server disconnect');
-      await until(() => document.querySelector('#outcome').textContent === 'Done for 1 session.');
+      await until(() => document.querySelector('#outcome').textContent === 'Disconnected 1 session.');
       // The page reads the list again after an action: a request in flight would outlive the server.
       await page.unrouteAll({ behavior: 'wait' });
+    });
+
+    test('a session shows how it connected, its upgrade and its errors', async (t) => {
+      const server = await serve(t, { config });
+      const socket = io(server.http, { reconnection: false });
+      t.after(() => socket.close());
+      await event(socket, 'connect');
+      if (socket.io.engine.transport.name !== 'websocket') await event(socket.io.engine, 'upgrade');
+      assert.equal((await socket.timeout(PATIENCE_MS).emitWithAck('subscribe', '//')).code, 'bad_key');
+      const { page, until, logIn } = await open(t, browser, server);
+      await logIn(TOKEN);
+      await openRow(page, 'sessions', socket.id);
+      await until(() => /event at \d\d:\d\d:\d\dZconnected by pollingevent at \d\d:\d\d:\d\dZchanged to websocketevent at \S+Zrequest refused: bad_key/.test(document.querySelector('#facts').textContent));
+    });
+
+    test('a pushed document is in the list of keys', async (t) => {
+      const server = await serve(t, { config });
+      const put = await fetch(`${server.admin}/api/v1/feeds/news/1`, { method: 'PUT', headers: { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' }, body: '{"n":1}' });
+      assert.equal(put.status, 200);
+      const { page, until, logIn } = await open(t, browser, server);
+      await logIn(TOKEN);
+      await page.locator('label[for="views-keys"]').click();
+      await page.locator('#list button').filter({ hasText: 'news/1' }).click();
+      await until(() => document.querySelector('#facts').textContent === 'statelivesourcepushed by a backenddocument7 Bsubscribersnone');
+      assert.equal(await page.locator('#actions button').count(), 0);
+    });
+
+    test('the keyboard reaches the search by a link, and the header fits on 400 pixels', async (t) => {
+      const { server } = await withClient(t);
+      const { page, until, logIn } = await open(t, browser, server);
+      await page.setViewportSize({ width: 400, height: 800 });
+      await logIn(TOKEN);
+      await until(() => document.querySelector('#chart-cpu .legend')?.textContent.includes('core 0'));
+      await page.locator('#theme').focus();
+      await page.keyboard.press('Tab');
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the search');
+      const isShown = () => page.evaluate(() => document.activeElement.getBoundingClientRect().width > 50);
+      assert.ok(await isShown());
+      await page.keyboard.press('Enter');
+      await until(() => document.activeElement.id === 'query');
+      // The state has a line of its own, below the name and the button.
+      const [name, theme, state] = await Promise.all(['h1', '#theme', '#state'].map((of) => page.locator(of).boundingBox()));
+      assert.ok(state.y >= name.y + name.height && state.width > 350, JSON.stringify(state));
+      assert.ok(theme.y < name.y + name.height, 'the button is beside the name');
     });
 
     test('what is wrong is at the top, with a document that helps and an action that explains', async (t) => {
@@ -184,9 +230,9 @@ for (const browser of browserNames) {
       await event(subscriber, 'response', undefined, 'error');
       const { page, until, logIn } = await open(t, browser, server);
       await logIn(TOKEN);
-      await until(() => /^Error: The upstream matches has been failing for \d+ s: 1 key\. Last failure: .*503/.test(document.querySelector('#findings').textContent));
+      await until(() => /^Error: The feed matches\/8 of the upstream matches has been failing for \d+ s\. Last failure: .*503/.test(document.querySelector('#findings').textContent));
       await openRow(page, 'keys', 'matches/8');
-      await until(() => /^statestalereason.*503.*failed fetches in a row[1-9]/.test(document.querySelector('#facts').textContent));
+      await until(() => /^statestalereason.*503.*stale since20\d\d-\S+Z \(\d+ s\)last successnonenext fetch(now|in \d+ s)upstreammatchesURLhttp:\/\/127\.0\.0\.1:\d+\/matches\/8failed fetches in a row[1-9]/.test(document.querySelector('#facts').textContent));
       await openRow(page, 'feeds', 'matches');
       await page.getByRole('button', { name: 'Fetch a key now' }).click();
       assert.equal(await page.locator('#field-key').inputValue(), 'matches/8');
@@ -196,6 +242,32 @@ for (const browser of browserNames) {
       await page.waitForURL(/\/docs\/feeds\.html#when-a-fetch-fails$/, { timeout: PATIENCE_MS });
       assert.equal(await page.locator('#when-a-fetch-fails').innerText(), 'When a fetch fails');
     });
+
+    for (const [scheme, width] of [['light', 1280], ['dark', 1280], ['light', 390], ['dark', 390]]) {
+      test(`axe finds nothing, and nothing is wider than the page, ${scheme}, ${width} wide`, async (t) => {
+        const { server, socket } = await withClient(t);
+        const { page, until, logIn } = await open(t, browser, server);
+        await page.setViewportSize({ width, height: 860 });
+        await page.emulateMedia({ colorScheme: scheme });
+        const check = async () => {
+          await page.evaluate(axe.source);
+          const { violations } = await page.evaluate(() => window.axe.run(document));
+          assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map(({ html, failureSummary }) => `${html.slice(0, 120)}: ${failureSummary}`)]), []);
+          assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+        };
+        await page.locator('#login').waitFor({ state: 'visible', timeout: PATIENCE_MS });
+        await check();
+        await logIn(TOKEN);
+        await until(() => document.querySelector('#chart-cpu .legend')?.textContent.includes('core 0'));
+        await openRow(page, 'rooms', HOSTILE);
+        await page.locator('#members button').waitFor({ state: 'visible', timeout: PATIENCE_MS });
+        await check();
+        await openRow(page, 'sessions', socket.id);
+        await check();
+        await page.getByRole('button', { name: 'Disconnect' }).click();
+        await check();
+      });
+    }
   });
 }
 
@@ -218,28 +290,35 @@ describe('the status page for everybody', { skip: missing('Chromium') }, () => {
     await lists(['127']);
   });
 
-  for (const [scheme, width] of [['light', 1280], ['dark', 1280], ['light', 390], ['dark', 390]]) {
-    test(`axe finds nothing, and nothing is wider than the page, ${scheme}, ${width} wide`, async (t) => {
-      const { server, socket } = await withClient(t);
-      const { page, until, logIn } = await open(t, 'Chromium', server);
-      await page.setViewportSize({ width, height: 860 });
-      await page.emulateMedia({ colorScheme: scheme });
-      const check = async () => {
-        await page.evaluate(axe.source);
-        const { violations } = await page.evaluate(() => window.axe.run(document));
-        assert.deepEqual(violations.map(({ id, nodes }) => [id, nodes.map(({ html, failureSummary }) => `${html.slice(0, 120)}: ${failureSummary}`)]), []);
-        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
-      };
-      await page.locator('#login').waitFor({ state: 'visible', timeout: PATIENCE_MS });
-      await check();
-      await logIn(TOKEN);
-      await until(() => document.querySelector('#chart-cpu .legend')?.textContent.includes('core 0'));
-      await openRow(page, 'sessions', socket.id);
-      await check();
-      await page.getByRole('button', { name: 'Disconnect' }).click();
-      await check();
+  test('all sessions of exactly one user are disconnected, however many others match', async (t) => {
+    const server = await serve(t, { config: `${config}[auth]\n${issuer}` });
+    const connect = async (sub) => {
+      const socket = io(server.http, { transports: ['websocket'], forceNew: true, reconnection: false, auth: { token: token({ sub }) } });
+      t.after(() => socket.close());
+      await event(socket, 'connect', undefined, 'connect_error');
+      return socket;
+    };
+    const [first, second, other] = await Promise.all(['42', '42', '142'].map(connect));
+    const { page, until, logIn } = await open(t, 'Chromium', server);
+    await logIn(TOKEN);
+    await page.locator('label[for="views-users"]').click();
+    await page.locator('#list').getByRole('button', { name: '42', exact: true }).click();
+    await until(() => /sessions2send buffers/.test(document.querySelector('#facts').textContent));
+    assert.equal(await page.locator('#members tbody tr').count(), 2);
+    // The page gets one session at a time, and asks again.
+    await page.route(/\/api\/v1\/sessions\?/, async (route) => {
+      const response = await route.fetch({ url: route.request().url().replace('limit=1000', 'limit=1') });
+      await route.fulfill({ response });
     });
-  }
+    const ended = Promise.all([first, second].map((socket) => event(socket, 'disconnect')));
+    await page.getByRole('button', { name: 'Disconnect' }).click();
+    assert.match(await page.locator('#question').innerText(), /^Disconnect 2 sessions of user 42\?/);
+    await page.locator('#sure').click();
+    await ended;
+    await until(() => document.querySelector('#outcome').textContent === 'Disconnected 2 sessions.');
+    assert.ok(other.connected);
+    await page.unrouteAll({ behavior: 'wait' });
+  });
 });
 
 test('the files of the page need no token, and allow nothing else', async (t) => {

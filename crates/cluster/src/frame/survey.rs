@@ -8,7 +8,8 @@ use std::time::Duration;
 use stentor_hub::{Data, Room};
 use stentor_ports::{
     Concerned, LinkInfo, LinkList, LinkState, MemberList, MembersQuery, Principal, PublicId, Recheck,
-    RoomList, RoomsQuery, SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, Target,
+    RoomList, RoomsQuery, SessionApp, SessionDetails, SessionEvent, SessionInfo, SessionList, SessionsQuery,
+    Target,
 };
 
 /// A question to other nodes.
@@ -129,9 +130,10 @@ impl Writer {
                 self.text(app);
                 self.rooms_query(query);
             }
-            Question::NodeSessions(SessionsQuery { search, limit }) => {
+            Question::NodeSessions(SessionsQuery { search, user, issuer, address, limit }) => {
                 self.u8(6);
                 self.text(search);
+                [user, issuer, address].into_iter().for_each(|text| self.option(text.as_deref(), Self::text));
                 self.len(*limit);
             }
             Question::Links => self.u8(7),
@@ -168,6 +170,7 @@ impl Writer {
             since,
             transport,
             feeds,
+            timeline,
             send_buffer_bytes,
         } = details;
         self.option(node.as_deref(), Self::text);
@@ -187,6 +190,13 @@ impl Writer {
         self.list(feeds.iter(), |w, (key, offset)| {
             w.text(key);
             w.u64(*offset);
+        });
+        self.list(timeline.iter(), |w, SessionEvent { name, reason, count, first, last }| {
+            w.text(name);
+            w.text(reason);
+            w.u32(*count);
+            w.u64(*first);
+            w.u64(*last);
         });
         self.len(*send_buffer_bytes);
     }
@@ -300,7 +310,13 @@ impl Reader {
                 Question::Sockets(app, target, task)
             }
             5 => Question::SocketRooms(self.text()?, self.rooms_query()?),
-            6 => Question::NodeSessions(SessionsQuery { search: self.string()?, limit: self.number()? }),
+            6 => Question::NodeSessions(SessionsQuery {
+                search: self.string()?,
+                user: self.option(Self::string)?,
+                issuer: self.option(Self::string)?,
+                address: self.option(Self::string)?,
+                limit: self.number()?,
+            }),
             7 => Question::Links,
             _ => return Err(FrameError::Malformed),
         })
@@ -385,7 +401,13 @@ impl Reader {
             since: self.option(Self::u64)?,
             transport: self.option(Self::string)?.map(Cow::Owned),
             feeds: self.list(|r| Ok(((*r.text()?).into(), r.u64()?)))?,
+            timeline: self.list(Self::event)?,
             send_buffer_bytes: self.number()?,
         })
+    }
+
+    fn event(&mut self) -> Result<SessionEvent, FrameError> {
+        let (name, reason) = (Cow::Owned(self.string()?), Cow::Owned(self.string()?));
+        Ok(SessionEvent { name, reason, count: self.u32()?, first: self.u64()?, last: self.u64()? })
     }
 }

@@ -502,7 +502,7 @@ async fn sessions_of_all_nodes_are_listed_with_their_nodes() {
     a.cluster.join(&["other".into()], Arc::new(Link::default()));
     b.cluster.join(&["chat".into()], Arc::new(Link::default()));
     let list = async |limit| {
-        let query = SessionsQuery { search: "ada".into(), limit };
+        let query = SessionsQuery { search: "ada".into(), limit, ..SessionsQuery::default() };
         let list = answer_to(|done| a.all.list_sessions(query, done)).await.unwrap();
         let shown = list.sessions.into_iter().map(|SessionInfo { id, details, .. }| {
             let SessionDetails { node, app, namespace, send_buffer_bytes, .. } = details;

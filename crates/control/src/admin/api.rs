@@ -184,7 +184,8 @@ pub static OPERATIONS: [Operation; 23] = [
         summary: "List all sessions",
         description: "Lists sessions of all protocols, namespaces and nodes, the ones with the fullest send buffers first, also those in no \
                       room, and the sockets of workers, with their `app`. In a cluster, each session has the name of its `node`. The \
-                      query parameters `search` and `limit` choose sessions. The status page shows it.",
+                      query parameter `search` chooses sessions by a part of their id, user or address; `user`, `issuer` and `address` by exactly \
+                      this value. A session must match all of them. At most `limit` sessions are listed. The status page shows it.",
         responses: &[(200, json("Sessions", "The sessions. `count` is the number of all that match."))],
         reasons: ROOMS_REASONS,
         handler: || get(node_sessions),
@@ -248,7 +249,7 @@ pub static OPERATIONS: [Operation; 23] = [
         summary: "List the keys of feeds",
         description: "Lists the keys that the node that answers fetches: first those whose last fetch failed, then those that are stale, \
                       then those whose last fetch took the longest. In a cluster, one node fetches a key: ask each node. Keys with pushed \
-                      documents aren't listed. The query parameters `search` and `limit` choose keys.",
+                      documents follow, in their order; in a cluster, whose engine keeps them, they aren't listed. The query parameters `search` and `limit` choose keys.",
         responses: &[(200, json("Feeds", "The keys."))],
         reasons: KEYS_REASONS,
         handler: || get(keys),

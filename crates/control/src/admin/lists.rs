@@ -14,7 +14,7 @@ use std::sync::Arc;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
 use stentor_ports::{
     Command, MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionApp,
-    SessionInfo, SessionList, SessionsQuery,
+    SessionEvent, SessionInfo, SessionList, SessionsQuery,
 };
 
 #[derive(Serialize)]
@@ -47,6 +47,8 @@ pub(super) struct Session {
     transport: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     feeds: Vec<Subscribed>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    timeline: Vec<TimelineEvent>,
     send_buffer_bytes: usize,
 }
 
@@ -55,6 +57,23 @@ pub(super) struct Session {
 struct Subscribed {
     key: Box<str>,
     offset: u64,
+}
+
+/// An event of a session.
+#[derive(Serialize)]
+struct TimelineEvent {
+    event: Cow<'static, str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: Cow<'static, str>,
+    count: u32,
+    first: u64,
+    last: u64,
+}
+
+impl From<SessionEvent> for TimelineEvent {
+    fn from(SessionEvent { name, reason, count, first, last }: SessionEvent) -> Self {
+        Self { event: name, reason, count, first, last }
+    }
 }
 
 impl Session {
@@ -77,6 +96,7 @@ impl Session {
             since: details.since,
             transport: details.transport,
             feeds: details.feeds.into_iter().map(|(key, offset)| Subscribed { key, offset }).collect(),
+            timeline: details.timeline.into_iter().map(TimelineEvent::from).collect(),
             send_buffer_bytes: details.send_buffer_bytes,
         }
     }
@@ -220,12 +240,19 @@ pub(super) fn limit(value: &str, max: usize) -> Result<usize, Refusal> {
 
 /// Parses the query of `GET /api/v1/sessions`.
 fn sessions_query(query: &str) -> Result<SessionsQuery, Refusal> {
-    let mut asked = SessionsQuery { search: String::new(), limit: LISTED };
+    let mut asked = SessionsQuery { limit: LISTED, ..SessionsQuery::default() };
     for parameter in parameters(query) {
         match parameter? {
             ("search", value) => asked.search = value,
+            ("user", value) => asked.user = Some(value),
+            ("issuer", value) => asked.issuer = Some(value),
+            ("address", value) => asked.address = Some(value),
             ("limit", value) => asked.limit = limit(&value, SESSIONS_LISTED_MAX)?,
-            _ => return Err(refused("known query parameters are search and limit".into())),
+            _ => {
+                return Err(refused(
+                    "known query parameters are search, user, issuer, address and limit".into(),
+                ));
+            }
         }
     }
     Ok(asked)

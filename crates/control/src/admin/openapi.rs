@@ -279,7 +279,27 @@ fn list_schemas() -> Value {
                     "description": "Its feeds, each with the offset of the newest version that the client may have. Not in `GET /api/v1/sessions`.",
                     "items": object(json!({"key": text, "offset": {"type": "integer", "minimum": 0}})),
                 },
+                "timeline": {
+                    "type": "array",
+                    "description": "Its last events, oldest first: changes of the transport, and requests and messages that were refused or dropped. Only of the first 10 sessions, and not in `GET /api/v1/sessions`. [operate.md](operate.md#timelines-of-sessions) lists the events.",
+                    "items": {"$ref": "#/components/schemas/SessionEvent"},
+                },
                 "send_buffer_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that wait until the client reads."},
+            },
+        },
+        "SessionEvent": {
+            "type": "object",
+            "required": ["event", "count", "first", "last"],
+            "additionalProperties": false,
+            "properties": {
+                "event": {"enum": [
+                    "upgraded", "subscription_refused", "publication_refused", "request_refused", "rate_limited", "deliveries_dropped",
+                    "protocol_error",
+                ]},
+                "reason": {"type": "string", "description": "The new transport, the code of the error, or the limit. Absent if there is none, and for codes that a hook chose."},
+                "count": {"type": "integer", "minimum": 1, "description": "How often it happened."},
+                "first": {"type": "integer", "minimum": 0, "description": "When it happened first, in seconds since 1970."},
+                "last": {"type": "integer", "minimum": 0, "description": "When it happened last, in seconds since 1970."},
             },
         },
         "Feeds": object(json!({
@@ -289,11 +309,13 @@ fn list_schemas() -> Value {
         })),
         "Feed": {
             "type": "object",
-            "required": ["key", "upstream", "state", "failures", "fetch_seconds", "document_bytes", "subscribed"],
+            "required": ["key", "pushed", "state", "document_bytes", "subscribed"],
             "additionalProperties": false,
             "properties": {
                 "key": text,
+                "pushed": {"type": "boolean", "description": "Whether its document was pushed. The fields from `upstream` on are absent then."},
                 "upstream": {"type": "string", "description": "The name of its `[[feeds]]` section."},
+                "url": {"type": "string", "description": "Its URL, with `***` in place of secrets."},
                 "state": {
                     "enum": ["cold", "live", "stale", "complete", "not_found"],
                     "description": "As clients receive it. `cold`: it waits for its first document.",
@@ -301,6 +323,9 @@ fn list_schemas() -> Value {
                 "reason": {"type": "string", "description": "The reason for the state, if there is one."},
                 "failures": {"type": "integer", "minimum": 0, "description": "Failed fetches in a row."},
                 "fetch_seconds": {"type": "number", "minimum": 0, "description": "Duration of the last fetch."},
+                "failing_since": {"type": "integer", "minimum": 0, "description": "When the first of these fetches failed, in seconds since 1970."},
+                "last_success": {"type": "integer", "minimum": 0, "description": "When the last successful fetch ended, in seconds since 1970."},
+                "next_fetch": {"type": "integer", "minimum": 0, "description": "When it is fetched next, in seconds since 1970. Absent during a fetch."},
                 "document_bytes": {"type": "integer", "minimum": 0, "description": "Size of the document."},
                 "subscribed": {"type": "boolean", "description": "Whether it has subscribers. Without, it is forgotten after `feeds_limits.idle_ttl`."},
             },

@@ -2,7 +2,7 @@
 //!
 //! Each finding names a document that helps. The binary serves these documents on the admin port.
 
-use super::readings::{FailingUpstream, Readings};
+use super::readings::{Deliveries, FailingUpstream, Readings};
 use serde::Serialize;
 
 /// Maximum number of findings of one kind. A further finding says how many are left out.
@@ -12,6 +12,8 @@ const FULL_PERCENT: u64 = 80;
 /// The time before its expiry from which a certificate is reported.
 const CERTIFICATE_DAYS: u64 = 10;
 const DAY_SECONDS: u64 = 86_400;
+/// The share of dropped deliveries from which they are reported, in percent. Single ones are the normal result of volatile messages.
+const DROPPED_PERCENT: u128 = 1;
 /// The share of one address in a core's sessions from which it is reported, in percent.
 const ADDRESS_SHARE_PERCENT: u64 = 50;
 
@@ -47,10 +49,11 @@ const CERTIFICATES: &str = "docs/tls.html#limits";
 const ADDRESS: &str = "docs/limits.html#the-clients-address";
 const DESCRIPTORS: &str = "docs/operate.html#capacity";
 const DRAIN: &str = "docs/deploys.html#drain";
+const SLOW_CLIENTS: &str = "docs/operate.html#slow-clients";
 
 /// The documents to which findings refer, with anchors.
-pub const DOCUMENTS: [&str; 10] =
-    [HOOKS, FEEDS, CLUSTER, BRIDGE, WORKERS, MEMORY, CERTIFICATES, ADDRESS, DESCRIPTORS, DRAIN];
+pub const DOCUMENTS: [&str; 11] =
+    [HOOKS, FEEDS, CLUSTER, BRIDGE, WORKERS, MEMORY, CERTIFICATES, ADDRESS, DESCRIPTORS, DRAIN, SLOW_CLIENTS];
 
 /// Returns the findings, the most severe first.
 pub(super) fn findings(readings: &Readings) -> Vec<Finding> {
@@ -63,12 +66,17 @@ pub(super) fn findings(readings: &Readings) -> Vec<Finding> {
         all.add(Error, "engine_away", CLUSTER, text);
     }
     all.each(Error, "upstream_failing", FEEDS, &readings.failing_upstreams, |upstream| {
-        let FailingUpstream { name, keys, seconds, message } = upstream;
-        format!(
-            "The upstream {name} has been failing for {}: {}. Last failure: {message}.",
-            duration(*seconds),
-            count(*keys, "key")
-        )
+        let FailingUpstream { name, keys, key, seconds, message } = upstream;
+        let time = duration(*seconds);
+        match key {
+            Some(key) => {
+                format!("The feed {key} of the upstream {name} has been failing for {time}. Last failure: {message}.")
+            }
+            None => {
+                let keys = count(*keys, "key");
+                format!("The upstream {name} has been failing for {time}: {keys}. Last failure: {message}.")
+            }
+        }
     });
     all.each(Error, "hook_paused", HOOKS, &readings.paused_hooks, |hook| {
         format!(
@@ -101,6 +109,26 @@ pub(super) fn findings(readings: &Readings) -> Vec<Finding> {
             "{percent} % of the {open_max} file descriptors are open. Raise the limit (`ulimit -n`)."
         );
         all.add(Warning, "file_descriptors", DESCRIPTORS, text);
+    }
+    let Deliveries { due, dropped, slow_consumers } = readings.flow;
+    if slow_consumers > 0 {
+        let text = format!(
+            "{} disconnected in the last minute, because of slow reading: more than `limits.send_buffer_bytes_max` was queued.",
+            if slow_consumers == 1 {
+                "1 client was".into()
+            } else {
+                format!("{slow_consumers} clients were")
+            }
+        );
+        all.add(Warning, "slow_clients", SLOW_CLIENTS, text);
+    }
+    let percent = (u128::from(dropped) * 100).checked_div(due.into()).unwrap_or(0);
+    if percent >= DROPPED_PERCENT {
+        let text = format!(
+            "{percent} % of the last minute's deliveries were dropped ({dropped}): they were volatile, or clients with the policy \
+             `drop_oldest` read too slowly."
+        );
+        all.add(Warning, "deliveries_dropped", SLOW_CLIENTS, text);
     }
     if readings.address_share_percent > ADDRESS_SHARE_PERCENT {
         let percent = readings.address_share_percent;
@@ -198,10 +226,42 @@ mod tests {
                 "The cluster's engine has been unreachable for 5 minutes. Clients of different nodes don't receive each other's messages.",
             )],
         );
-        let upstream = FailingUpstream { name: "api".into(), keys: 2, seconds: 61, message: "503".into() };
+        let upstream = |keys, key: Option<&str>| {
+            let key = key.map(Into::into);
+            FailingUpstream { name: "api".into(), keys, key, seconds: 61, message: "503".into() }
+        };
+        for (keys, key, expect) in [
+            (2, None, "The upstream api has been failing for 61 s: 2 keys. Last failure: 503."),
+            (1, None, "The upstream api has been failing for 61 s: 1 key. Last failure: 503."),
+            (
+                1,
+                Some("news/1"),
+                "The feed news/1 of the upstream api has been failing for 61 s. Last failure: 503.",
+            ),
+        ] {
+            let failing_upstreams = vec![upstream(keys, key)];
+            check(Readings { failing_upstreams, ..none() }, &[("upstream_failing", expect)]);
+        }
+        let flow = |due, dropped, slow_consumers| Readings {
+            flow: Deliveries { due, dropped, slow_consumers },
+            ..none()
+        };
+        check(flow(1_000, 9, 0), &[]);
         check(
-            Readings { failing_upstreams: vec![upstream], ..none() },
-            &[("upstream_failing", "The upstream api has been failing for 61 s: 2 keys. Last failure: 503.")],
+            flow(1_000, 25, 0),
+            &[(
+                "deliveries_dropped",
+                "2 % of the last minute's deliveries were dropped (25): they were volatile, or clients with the policy \
+                 `drop_oldest` read too slowly.",
+            )],
+        );
+        check(
+            flow(1_000, 0, 2),
+            &[(
+                "slow_clients",
+                "2 clients were disconnected in the last minute, because of slow reading: more than \
+                 `limits.send_buffer_bytes_max` was queued.",
+            )],
         );
         check(
             Readings { paused_hooks: vec!["auth".into()], ..none() },

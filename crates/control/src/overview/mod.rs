@@ -22,8 +22,10 @@ pub(crate) use readings::Sources;
 pub(crate) use series::Chart;
 
 use crate::signals::stopped;
+use readings::Deliveries;
 use serde::Serialize;
 use series::Series;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -33,6 +35,8 @@ use tokio::time::{MissedTickBehavior, interval};
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of samples: those of 15 minutes.
 const SAMPLES_MAX: usize = 450;
+/// Number of samples per minute.
+const MINUTE_SAMPLES: usize = 30;
 /// Maximum number of series. More than about 200 cores would need more; the series of further cores are left
 /// out.
 const SERIES_MAX: usize = 256;
@@ -40,7 +44,15 @@ const SERIES_MAX: usize = 256;
 /// The time series, and the sources of their figures.
 pub(crate) struct Overview {
     sources: Sources,
-    kept: Mutex<(Series, Vec<Finding>)>,
+    kept: Mutex<Kept>,
+}
+
+/// The samples, and the findings of the last one.
+struct Kept {
+    series: Series,
+    /// Deliveries since the start, at the last [`MINUTE_SAMPLES`] samples.
+    flow: VecDeque<Deliveries>,
+    findings: Vec<Finding>,
 }
 
 /// The response of `GET /api/v1/overview`.
@@ -55,7 +67,8 @@ pub(crate) struct View {
 
 impl Overview {
     pub(crate) fn new(sources: Sources) -> Self {
-        Self { sources, kept: Mutex::new((Series::new(SAMPLES_MAX, SERIES_MAX), Vec::new())) }
+        let series = Series::new(SAMPLES_MAX, SERIES_MAX);
+        Self { sources, kept: Mutex::new(Kept { series, flow: VecDeque::new(), findings: Vec::new() }) }
     }
 
     /// Takes samples until `stop` is set.
@@ -76,18 +89,23 @@ impl Overview {
     }
 
     fn sample(&self) {
-        let readings = self.sources.read();
-        let findings = findings::findings(&readings);
+        let mut readings = self.sources.read();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.0.record(Instant::now(), &readings);
-        kept.1 = findings;
+        kept.series.record(Instant::now(), &readings);
+        let before = kept.flow.front().copied().unwrap_or_default();
+        if kept.flow.len() == MINUTE_SAMPLES {
+            kept.flow.pop_front();
+        }
+        kept.flow.push_back(readings.flow);
+        readings.flow = readings.flow.since(before);
+        kept.findings = findings::findings(&readings);
     }
 
     /// Returns the samples that were taken after a Unix time in milliseconds, and the current findings.
     pub(crate) fn view(&self, after_ms: u64) -> View {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (times_ms, charts) = kept.0.after(after_ms);
+        let (times_ms, charts) = kept.series.after(after_ms);
         let interval_ms = u64::try_from(INTERVAL.as_millis()).unwrap_or(u64::MAX);
-        View { interval_ms, times_ms, charts, findings: kept.1.clone() }
+        View { interval_ms, times_ms, charts, findings: kept.findings.clone() }
     }
 }

@@ -67,9 +67,33 @@ pub(super) struct FailingUpstream {
     pub(super) name: Arc<str>,
     /// Number of keys whose last fetch has failed.
     pub(super) keys: usize,
+    /// The failing key, if it is the only one and known.
+    pub(super) key: Option<String>,
     pub(super) seconds: u64,
     /// The last failure.
     pub(super) message: String,
+}
+
+/// Numbers of deliveries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Deliveries {
+    /// Publications times the sessions that receive them.
+    pub(super) due: u64,
+    /// Deliveries that were dropped, because a send buffer was full, or because they were volatile.
+    pub(super) dropped: u64,
+    /// Sessions that were ended, because their send buffers were full.
+    pub(super) slow_consumers: u64,
+}
+
+impl Deliveries {
+    /// Returns the increase since an earlier moment.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            due: self.due.saturating_sub(earlier.due),
+            dropped: self.dropped.saturating_sub(earlier.dropped),
+            slow_consumers: self.slow_consumers.saturating_sub(earlier.slow_consumers),
+        }
+    }
 }
 
 /// All figures at one moment.
@@ -98,6 +122,8 @@ pub(super) struct Readings {
     /// Open file descriptors, and their maximum.
     pub(super) descriptors: (usize, usize),
     pub(super) is_draining: bool,
+    /// Deliveries since the start. For findings, [`Overview`](super::Overview) replaces them by those of the last minute.
+    pub(super) flow: Deliveries,
 }
 
 impl Sources {
@@ -125,6 +151,11 @@ impl Sources {
             lost_workers: self.lost_workers(),
             descriptors: process::descriptor_counts().unwrap_or_default(),
             is_draining: read.total("draining") == Some(1),
+            flow: Deliveries {
+                due: read.total("deliveries_due").unwrap_or(0),
+                dropped: read.total("deliveries_dropped").unwrap_or(0),
+                slow_consumers: read.by_label("disconnects", "reason").remove("slow_consumer").unwrap_or(0),
+            },
         }
     }
 
@@ -202,8 +233,12 @@ impl Sources {
 /// Returns the upstream's failure, if fetches of some of its keys fail.
 fn failing(upstream: &UpstreamView) -> Option<FailingUpstream> {
     let seconds = SystemTime::now().duration_since(upstream.failing_since?).unwrap_or_default().as_secs();
-    let message = upstream.last_failure.as_ref().map(|(_, message, _)| message.clone()).unwrap_or_default();
-    Some(FailingUpstream { name: upstream.name.clone(), keys: upstream.lane.failed_keys(), seconds, message })
+    let keys = upstream.lane.failed_keys();
+    let only = upstream.failed_key.as_ref().filter(|_| keys == 1);
+    let last = || upstream.last_failure.as_ref().map(|(_, message, _)| message.clone());
+    let message = only.map(|(_, message)| message.clone()).or_else(last).unwrap_or_default();
+    let key = only.map(|(key, _)| key.as_str().to_owned());
+    Some(FailingUpstream { name: upstream.name.clone(), keys, key, seconds, message })
 }
 
 /// The metrics of all parts that have some.

@@ -3,7 +3,7 @@
 use super::{Entry, Scheduler};
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stentor_hub::{FeedState, Key};
 
 /// A request for the list of keys.
@@ -43,6 +43,12 @@ pub struct ListedKey {
     pub fetch_time: Duration,
     /// Size of the document, in bytes.
     pub document_bytes: usize,
+    /// Time of the first fetch of those in a row that have failed. `None` if the last fetch succeeded.
+    pub failing_since: Option<Instant>,
+    /// Time of the last fetch that succeeded. `None` if none did.
+    pub succeeded_at: Option<Instant>,
+    /// Time of the next fetch. `None` during a fetch, and for a complete key.
+    pub due: Option<Instant>,
 }
 
 /// The results of a key's last fetches.
@@ -54,12 +60,24 @@ pub(super) struct LastFetches {
     pub(super) failing: Option<super::FailureClass>,
     /// Duration of the last fetch.
     pub(super) took: Duration,
+    /// Time of the first fetch of those in a row that have failed.
+    failing_since: Option<Instant>,
+    /// Time of the last fetch that succeeded.
+    succeeded_at: Option<Instant>,
 }
 
 impl LastFetches {
     /// Records that the last fetch succeeded.
     pub(super) fn succeed(&mut self) {
         (self.failures, self.failing) = (0, None);
+    }
+
+    /// Records the times of a finished fetch. `has_document` is `true` if the upstream answered with the document.
+    pub(super) fn finish(&mut self, now: Instant, has_document: bool) {
+        if has_document {
+            self.succeeded_at = Some(now);
+        }
+        self.failing_since = self.failing.map(|_| self.failing_since.unwrap_or(now));
     }
 }
 
@@ -88,6 +106,9 @@ impl Scheduler {
             failures: entry.last.failures,
             fetch_time: entry.last.took,
             document_bytes: entry.document_bytes(),
+            failing_since: entry.last.failing_since,
+            succeeded_at: entry.last.succeeded_at,
+            due: entry.due,
         });
         KeyList { keys: listed.collect(), count }
     }

@@ -118,6 +118,7 @@ impl Scheduler {
         } else {
             entry.missing_since = None;
         }
+        let has_document = matches!(outcome, Outcome::Fresh { .. } | Outcome::Same { .. });
         let mut tell = |update| self.events.push_back((key.clone(), update));
         match outcome {
             Outcome::Fresh { change, validators, freshness } => {
@@ -188,6 +189,7 @@ impl Scheduler {
                 }
             }
         }
+        entry.last.finish(now, has_document);
         self.queues.attach(key, entry);
     }
 

@@ -807,4 +807,21 @@ fn failing_keys_are_listed_first_then_the_slowest() {
     bench.result("b", failed());
     assert_eq!(listed(&bench, "", 2), ("b stale 1 3, a/2 live 0 3".into(), 4));
     assert_eq!(listed(&bench, "nothing", 2), (String::new(), 0));
+    // The times of a key: failing since, last success, next fetch.
+    let times = |bench: &Bench, key: &str| {
+        let list = bench.scheduler.list(&KeysQuery { search: key.into(), limit: 1 });
+        let ListedKey { failing_since, succeeded_at, due, .. } = list.keys[0];
+        let seconds = |at: Instant| at.duration_since(bench.zero).as_secs();
+        [failing_since, succeeded_at, due].map(|at| at.map(seconds))
+    };
+    assert_eq!(times(&bench, "a/2"), [None, Some(13), Some(20)]);
+    assert_eq!(times(&bench, "a/3"), [None, None, Some(11)]);
+    assert_eq!(times(&bench, "b")[..2], [Some(13), Some(0)]);
+    bench.at(20).jobs();
+    bench.at(21).result("b", failed());
+    assert_eq!(times(&bench, "b")[..2], [Some(13), Some(0)], "since the first failure");
+    bench.at(40).jobs();
+    assert_eq!(times(&bench, "b")[2], None, "during a fetch");
+    bench.result("b", same());
+    assert_eq!(times(&bench, "b")[..2], [None, Some(40)]);
 }

@@ -63,6 +63,12 @@ impl Prober {
         if self.routes.find(&key).is_some() { Ok(key) } else { Err(ProbeError::NoFeed(key)) }
     }
 
+    /// Returns the URL of a key, with `***` in place of secrets. `None` if no upstream serves the key.
+    pub(crate) fn shown_url(&self, key: &Key) -> Option<String> {
+        let index = self.routes.find(key)?;
+        Some(self.upstreams.at(index).current().shown_url(key))
+    }
+
     /// Fetches a key once. Returns `None` if no upstream serves the key.
     pub(crate) async fn probe(&self, key: &Key) -> Option<Probe> {
         let Self { options, upstreams, routes, bodies } = self;

@@ -148,8 +148,15 @@ async fn sessions_of_the_node_are_listed() {
     let rig = Rig::with_admin(|_| {});
     let listed = r#"{"sessions":[{"id":"id","protocol":"socketio","rooms":["a"],"send_buffer_bytes":0}],"count":7,"truncated":true}"#;
     for (query, expect) in [
-        ("", r#"SessionsQuery { search: "", limit: 100 }"#),
-        ("?search=a+b%2f&limit=1000", r#"SessionsQuery { search: "a b/", limit: 1000 }"#),
+        ("", r#"SessionsQuery { search: "", user: None, issuer: None, address: None, limit: 100 }"#),
+        (
+            "?search=a+b%2f&limit=1000",
+            r#"SessionsQuery { search: "a b/", user: None, issuer: None, address: None, limit: 1000 }"#,
+        ),
+        (
+            "?user=42&issuer=https%3a//id&address=192.0.2.7",
+            r#"SessionsQuery { search: "", user: Some("42"), issuer: Some("https://id"), address: Some("192.0.2.7"), limit: 100 }"#,
+        ),
     ] {
         let (status, text) = rig.admin(&format!("/api/v1/sessions{query}")).await;
         assert_eq!((status, text.trim_end()), (200, listed));

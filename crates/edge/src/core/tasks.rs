@@ -8,7 +8,7 @@ use stentor_driver::Driver;
 use stentor_hub::{Data, Disconnect, Policy, Room, SessionId, Topic};
 use stentor_session::app::{Alarm, ENVELOPE_BYTES, Sent, Waiter};
 use stentor_session::core::link::LinkQueue;
-use stentor_session::core::tasks::ROOM_STEPS;
+use stentor_session::core::tasks::{ROOM_STEPS, TIMELINE_STEPS, TIMELINES_LISTED_MAX};
 use stentor_session::identity::Owner;
 use stentor_session::shared::ControlCommand;
 use stentor_session::shared::tasks::{
@@ -155,6 +155,7 @@ pub(super) fn finish(
                 gather.finish(|sum| sum.sessions += found.map_or(0, |(_, count)| count));
             }
             LinkWork::List { rooms, limit, gather } => {
+                protocols.ex.note_drops();
                 let list = protocols.list_link(app, &namespace, &rooms, limit, steps);
                 gather.finish(|sum| sum.merge(list, limit));
             }
@@ -229,7 +230,12 @@ pub(super) fn act_on(
             }
             let mut info = protocols.describe(session, protocol, LIST_BYTES_MAX - list.bytes);
             info.details.feeds = protocols.feeds_of(session, LISTED_FEEDS_BYTES_MAX);
-            let steps = SESSION_STEPS + (info.rooms.len() + info.details.feeds.len()) * ROOM_STEPS;
+            let mut steps = SESSION_STEPS + (info.rooms.len() + info.details.feeds.len()) * ROOM_STEPS;
+            if list.sessions.len() < TIMELINES_LISTED_MAX {
+                protocols.ex.note_drops();
+                info.details.timeline = protocols.timeline_of(session);
+                steps += TIMELINE_STEPS;
+            }
             list.push(info);
             steps
         }

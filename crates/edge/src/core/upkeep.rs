@@ -139,6 +139,7 @@ impl Upkeep {
         holdings::check_holdings(conns, protocols);
         protocols.report_presence();
         self.release_unused_memory(&protocols.ex);
+        protocols.ex.note_drops();
         protocols.ex.record_counts();
     }
 }

@@ -35,7 +35,7 @@ impl Server {
         answer(|done| self.plane().command(target, Command::Disconnect { close, done })).unwrap().sessions
     }
 
-    fn list(&self, target: Target, limit: usize) -> SessionList {
+    pub(crate) fn list(&self, target: Target, limit: usize) -> SessionList {
         answer(|done| self.plane().command(target, Command::Sessions { limit, done })).unwrap()
     }
 
@@ -272,7 +272,7 @@ fn sessions_of_a_node_are_listed_by_their_send_buffers() {
         let server = Server::start(cores, |options| options.limits.send_buffer_bytes_max = 8 << 20);
         let clients = Client::all(&server);
         let list = |search: &str, limit| {
-            let query = SessionsQuery { search: search.into(), limit };
+            let query = SessionsQuery { search: search.into(), limit, ..SessionsQuery::default() };
             answer(|done| server.plane().list_sessions(query, done)).unwrap()
         };
         let all = list("", 100);
@@ -574,7 +574,8 @@ fn a_search_of_sessions_is_divided_among_turns() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     server.join_rooms(room("a"), &names);
     let list = |search: String| {
-        answer(|done| server.plane().list_sessions(SessionsQuery { search, limit: 100 }, done)).unwrap()
+        let query = SessionsQuery { search, limit: 100, ..SessionsQuery::default() };
+        answer(|done| server.plane().list_sessions(query, done)).unwrap()
     };
     let address = list(String::new()).sessions.remove(0).details.address.unwrap();
     let before = server.metric("command_yields");

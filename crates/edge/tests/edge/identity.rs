@@ -3,6 +3,7 @@
 mod forged;
 mod grants;
 mod handshakes;
+mod listed;
 mod pending;
 mod proxy_users;
 mod rechecks;

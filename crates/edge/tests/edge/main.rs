@@ -51,6 +51,7 @@ mod sse;
 mod stage;
 mod threats;
 mod threats_io;
+mod timelines;
 mod tls;
 mod turns;
 mod websocket;

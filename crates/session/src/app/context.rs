@@ -9,11 +9,12 @@ use crate::drain::DrainState;
 use crate::encode::{Encoding, Encodings, json_string};
 use crate::identity::{Owner, Service, Sids};
 use crate::ledger::Pressure;
-use crate::limits::LimitPolicy;
 use crate::limits::rates::{Counted, SessionRates};
+use crate::limits::{LimitPolicy, TOO_MANY_REQUESTS};
 use crate::millis::{Clock, Millis};
-use crate::ports::{IdKey, PublicId, SessionRooms};
+use crate::ports::{Denial, IdKey, PublicId, SessionRooms};
 use crate::recovery::RecoverableSockets;
+use crate::timelines::{Problem, Timelines, own_code};
 use crate::tracked::Tracked;
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -47,8 +48,8 @@ pub struct CoreContext {
     pub refusals: Cell<u64>,
     /// The rates of the core's sessions. `None` if they aren't limited.
     pub rates: Option<Box<RefCell<SessionRates>>>,
-    /// Number of messages and publications that exceeded a session's limit.
-    pub limited: Cell<u64>,
+    /// Events of the core's sessions, for operators.
+    pub(crate) timelines: RefCell<Timelines>,
 }
 
 /// The public id of a session of this core. A session that moved from another node keeps the id that it had there.
@@ -112,9 +113,36 @@ impl CoreContext {
         let mut rates = rates.borrow_mut();
         let policy = rates.policy;
         rates.count(session, counted, self.now).map_err(|key| {
-            self.limited.set(self.limited.get() + 1);
+            self.note(session, Problem::RateLimited, key);
             (policy, key)
         })
+    }
+
+    /// Records a problem of a session in its timeline.
+    pub(crate) fn note(&self, session: SessionId, problem: Problem, reason: &'static str) {
+        let now = self.clock.seconds(self.now);
+        self.timelines.borrow_mut().note(session, problem, reason, 1, now);
+    }
+
+    /// Number of problems in timelines so far.
+    pub(super) fn noted(&self) -> u64 {
+        self.timelines.borrow().noted
+    }
+
+    /// Records the refusal of a session's request, unless its steps have done so: then more problems are noted than `noted`.
+    pub(super) fn note_refused(&self, session: SessionId, result: &Result<bool, Denial>, noted: u64) {
+        if let Err(denial) = result
+            && noted == self.noted()
+        {
+            self.note_refusal(session, Problem::RequestRefused, denial);
+        }
+    }
+
+    /// Records the refusal of a session's request in its timeline. [`Self::count_sent`] records those by a rate.
+    pub(crate) fn note_refusal(&self, session: SessionId, problem: Problem, denial: &Denial) {
+        if denial.code != TOO_MANY_REQUESTS {
+            self.note(session, problem, own_code(denial));
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::limits::rates::Counted;
 use crate::limits::{LimitPolicy, rate_reached};
 use crate::ports::{Access, Denial, IdKey, Principal, PublicId};
 use crate::published::Recorded;
+use crate::timelines::Problem;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
@@ -157,6 +158,10 @@ fn user_of<'a>(ctx: &'a Context<'_>, session: Option<SessionId>) -> Option<&'a P
 impl Steps for Publish {
     fn bytes(&self) -> usize {
         self.bytes + self.idempotency.as_ref().map_or(0, Idempotency::bytes)
+    }
+
+    fn problem(&self) -> Problem {
+        Problem::PublicationRefused
     }
 
     fn proceed(

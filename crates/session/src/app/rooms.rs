@@ -394,7 +394,9 @@ impl Application for RoomsApp {
             }
         };
         let text = message.text().unwrap_or_default();
+        let noted = ctx.core.noted();
         let result = parsed.and_then(|incoming| self.handle(ctx, session, (text, &incoming)));
+        ctx.core.note_refused(session, &result, noted);
         answer_message(ctx, session, id.map(RawValue::get), result);
     }
 
@@ -439,6 +441,7 @@ impl Application for RoomsApp {
     fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
         let namespace = ctx.namespace().unwrap_or("/");
         let Event { name, arguments, ack } = *event;
+        let noted = ctx.core.noted();
         let later =
             || -> Answer { Box::new(move |ctx, session, result| acknowledge(ctx, session, ack, result)) };
         let result = if name == AUTH_EVENT && ctx.has_identities() {
@@ -469,6 +472,7 @@ impl Application for RoomsApp {
             // An unknown event is ignored and not acknowledged, as in Socket.IO.
             return;
         };
+        ctx.core.note_refused(session, &result, noted);
         if result != Ok(false) {
             acknowledge(ctx, session, ack, result.map(|_| ()));
         }

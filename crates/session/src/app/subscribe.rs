@@ -5,6 +5,7 @@ use super::questions::Steps;
 use super::refused::no_presence;
 use super::{Context, Decided, NotSubscribed, Refused};
 use crate::ports::{Access, Denial};
+use crate::timelines::Problem;
 use stentor_hub::{Position, SessionId, SubscribeOptions, Topic};
 
 /// A client's request to subscribe, and how far it has been carried out.
@@ -50,6 +51,10 @@ impl Subscribe {
 impl Steps for Subscribe {
     fn bytes(&self) -> usize {
         size_of::<Self>()
+    }
+
+    fn problem(&self) -> Problem {
+        Problem::SubscriptionRefused
     }
 
     fn proceed(

@@ -1,6 +1,7 @@
 //! Carries out the entries of the application link on a core, in order, a bounded number per turn.
 
 use super::Protocols;
+use super::tasks::{TIMELINE_STEPS, TIMELINES_LISTED_MAX};
 use crate::identity::ClientId;
 use crate::ports::{
     LIST_BYTES_MAX, LinkApp, LinkBroadcast, LinkChange, LinkEntry, LinkParser, LinkSelect, LinkSelected,
@@ -333,7 +334,12 @@ impl Protocols {
                     bytes <= LIST_BYTES_MAX
                 });
                 let rooms = rooms.collect();
-                list.push(SessionInfo { id: id.into(), rooms, ..self.describe(session, "link", 0) });
+                let mut info = SessionInfo { id: id.into(), rooms, ..self.describe(session, "link", 0) };
+                if list.sessions.len() < TIMELINES_LISTED_MAX {
+                    info.details.timeline = self.timeline_of(session);
+                    *steps = steps.saturating_sub(TIMELINE_STEPS);
+                }
+                list.push(info);
             }
         }
         list

@@ -3,7 +3,7 @@
 use super::Protocols;
 use crate::identity::{Owner, Sid};
 use crate::message::Envelope;
-use crate::ports::{Named, SessionDetails, SessionInfo, Target};
+use crate::ports::{Named, SessionDetails, SessionEvent, SessionInfo, Target};
 use stentor_hub::SessionId;
 
 impl Protocols {
@@ -69,6 +69,11 @@ impl Protocols {
                 bytes <= bytes_max
             })
             .collect()
+    }
+
+    /// The events of a session, oldest first.
+    pub fn timeline_of(&self, session: SessionId) -> Vec<SessionEvent> {
+        self.ex.timeline_of(session)
     }
 
     /// Reports this turn's events of sessions and topics to the application behind the server.

@@ -16,6 +16,12 @@ const SESSION_STEPS: usize = 16;
 /// Maximum size of the names of a session's rooms in the list of a node's sessions.
 const LISTED_ROOMS_BYTES_MAX: usize = 1 << 10;
 
+/// Number of sessions in a list whose timelines are listed.
+pub const TIMELINES_LISTED_MAX: usize = 10;
+
+/// Number of steps for a timeline: the events of a core's sessions are searched.
+pub const TIMELINE_STEPS: usize = 256;
+
 /// Maximum number of members that are visited at once.
 pub const VISITS_MAX: usize = 512;
 
@@ -75,8 +81,11 @@ impl Protocols {
     fn list_session(&self, task: &mut NodeSessionsTask, session: SessionId, queued: usize) -> usize {
         let NodeSessionsTask { query, found, .. } = task;
         let Some(protocol) = self.protocol_of(session) else { return 0 };
+        if query.names_user() && !query.is_for_user(self.ex.who_is(session).0.as_ref()) {
+            return 1;
+        }
         let members = self.members_of_workers(session);
-        if query.search.is_empty() && !found.takes(queued) {
+        if query.is_for_all() && !found.takes(queued) {
             found.count += members.map_or(0, |(_, members, client)| members.count(client)).max(1);
             return 0;
         }
@@ -89,7 +98,7 @@ impl Protocols {
         let rooms = info.rooms.len() + sockets.iter().map(|socket| socket.rooms.len()).sum::<usize>();
         let steps = SESSION_STEPS * sockets.len().max(1) + rooms * ROOM_STEPS;
         if sockets.is_empty() {
-            if info.matches(&query.search) {
+            if query.matches(&info) {
                 found.add(info);
             }
             return steps;
@@ -98,7 +107,7 @@ impl Protocols {
             let rooms = rooms.into_iter().map(String::from).collect();
             let details = SessionDetails { namespace: Some((*namespace).into()), ..info.details.clone() };
             let socket = SessionInfo { id: id.into(), rooms, details, ..info.clone() };
-            if socket.matches(&query.search) {
+            if query.matches(&socket) {
                 found.add(socket);
             }
         }

@@ -46,6 +46,7 @@ use crate::recovery::RecoverableSockets;
 use crate::refusal_log::{Logged, Refusal};
 use crate::shared::{ControlCommand, Shared};
 use crate::system::System;
+use crate::timelines::Problem;
 use crate::tracked::Tracked;
 use holds::SessionHolds;
 use link::LinkSessions;
@@ -143,7 +144,7 @@ impl Executor {
             pressure: Pressure::None,
             refusals: Cell::new(0),
             rates: SessionRates::new(&options.session_limits, now).map(|rates| Box::new(RefCell::new(rates))),
-            limited: Cell::new(0),
+            timelines: RefCell::default(),
         };
         Self {
             context,
@@ -310,10 +311,11 @@ impl Executor {
         checked
     }
 
-    /// The size of the state of sessions beside the hub, in bytes: limits, and sockets that can be recovered.
+    /// The size of the state of sessions beside the hub, in bytes: limits, sockets that can be recovered, and timelines.
     pub fn session_bytes(&self) -> usize {
         let rates = self.context.rates.as_ref().map_or(0, |rates| rates.borrow().held_bytes());
-        rates + self.holds.as_ref().map_or(0, SessionHolds::held_bytes) + self.recovery.bytes()
+        let holds = self.holds.as_ref().map_or(0, SessionHolds::held_bytes);
+        rates + holds + self.recovery.bytes() + self.context.timelines.borrow().bytes()
     }
 
     /// The public id of a session of this core.
@@ -342,10 +344,19 @@ impl Executor {
     ) -> Result<(), NotSubscribed> {
         let Self { questions, context, hub, recovery, .. } = self;
         let client = || asking(hub, recovery, context, session);
-        questions.authorize(context.now, Some(conn), session, client, Access::Subscribe(topic), decided)?;
-        hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
-        questions.identities.grant(session, topic);
-        Ok(())
+        let allowed =
+            questions.authorize(context.now, Some(conn), session, client, Access::Subscribe(topic), decided);
+        let subscribed = allowed.map_err(NotSubscribed::from).and_then(|()| {
+            hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+        });
+        match &subscribed {
+            Ok(()) => questions.identities.grant(session, topic),
+            Err(NotSubscribed::Pending) => {}
+            Err(refused) => {
+                context.note_refusal(session, Problem::SubscriptionRefused, &refused.clone().into_denial());
+            }
+        }
+        subscribed
     }
 
     /// Decides whether a client may connect to a namespace. `decided` is the decision for which the client waited, if any.

@@ -1,8 +1,9 @@
 //! Information for operators.
 
 use super::Executor;
-use crate::ports::SessionDetails;
 use crate::ports::network_of;
+use crate::ports::{SessionDetails, SessionEvent};
+use crate::timelines::Problem;
 use std::time::Instant;
 use stentor_hub::SessionId;
 
@@ -21,15 +22,46 @@ impl Executor {
             since: source.map(|(_, opened_at)| self.context.clock.start_seconds() + u64::from(opened_at)),
             transport: None,
             feeds: Vec::new(),
+            timeline: Vec::new(),
             send_buffer_bytes: self.hub.pending_bytes_of(session),
         }
+    }
+
+    /// Returns the events of a session, oldest first.
+    pub(crate) fn timeline_of(&self, session: SessionId) -> Vec<SessionEvent> {
+        self.context.timelines.borrow().of(session, self.context.clock.start_seconds())
+    }
+
+    /// Records that the client of a session has changed to a WebSocket.
+    pub(crate) fn note_upgrade(&self, session: SessionId) {
+        let now = self.context.clock.seconds(self.context.now);
+        self.context.timelines.borrow_mut().upgraded(session, now);
+    }
+
+    /// Counts an error in the protocol of a client, and records it in the timelines of the client's sessions.
+    pub(crate) fn note_fault(&self, sessions: impl Iterator<Item = SessionId>) {
+        self.metrics.protocol_errors.add(1);
+        sessions.for_each(|session| self.context.note(session, Problem::ProtocolError, ""));
+    }
+
+    /// Records the deliveries that the hub has dropped since the last call. Called once per tick, and before timelines are read.
+    pub fn note_drops(&mut self) {
+        let now = self.context.clock.seconds(self.context.now);
+        let timelines = self.context.timelines.get_mut();
+        let (dropped, unlisted) = self.hub.untracked().take_dropped();
+        for (session, count) in dropped {
+            timelines.note(session, Problem::DeliveriesDropped, "", count, now);
+        }
+        timelines.lost += unlisted;
     }
 
     /// Records counts of questions, identities, refused messages and histories.
     pub fn record_counts(&self) {
         let (questions, metrics) = (&self.questions, &self.metrics);
         metrics.publications_refused.set(self.context.refusals.get());
-        metrics.messages_limited.set(self.context.limited.get());
+        let timelines = self.context.timelines.borrow();
+        metrics.messages_limited.set(timelines.limited);
+        metrics.timeline_lost.set(timelines.lost);
         metrics.publications_repeated.set(self.outlet.repeated.get());
         metrics.decisions_pending.set(questions.open() as u64);
         metrics.decisions_unanswered.set(questions.unanswered);

@@ -12,11 +12,7 @@ pub(super) fn of(operation: &Operation) -> Option<Value> {
         (_, path) if path.contains("{key}") => key_parameters(),
         (_, "/api/v1/rooms") => rooms_parameters(),
         (_, "/api/v1/rooms/members") => members_parameters(),
-        ("GET", "/api/v1/sessions") => search_parameters(
-            "Lists only sessions whose id, user or address contains this text.",
-            "How many sessions to list.",
-            SESSIONS_LISTED_MAX,
-        ),
+        ("GET", "/api/v1/sessions") => sessions_parameters(),
         (_, "/api/v1/feeds") => search_parameters(
             "Lists only keys that contain this text.",
             "How many keys to list.",
@@ -52,6 +48,21 @@ fn search_parameters(search: &str, limit: &str, maximum: usize) -> Value {
     json!([
         parameter("search", search, &json!({"type": "string", "maxLength": ROOM_BYTES_MAX})),
         parameter("limit", limit, &limit_of(maximum)),
+    ])
+}
+
+fn sessions_parameters() -> Value {
+    let text = json!({"type": "string", "maxLength": ROOM_BYTES_MAX});
+    json!([
+        parameter("search", "Lists only sessions whose id, user or address contains this text.", &text),
+        parameter("user", "Lists only sessions of the user with exactly this id.", &text),
+        parameter("issuer", "Lists only sessions of users with exactly this issuer.", &text),
+        parameter(
+            "address",
+            "Lists only sessions from exactly this IPv4 address or IPv6 /64 network.",
+            &text
+        ),
+        parameter("limit", "How many sessions to list.", &limit_of(SESSIONS_LISTED_MAX)),
     ])
 }
 

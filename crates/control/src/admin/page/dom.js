@@ -40,6 +40,15 @@ export function duration(seconds) {
   return seconds < 172800 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} d`;
 }
 
+/** A Unix time in seconds as a time of day in UTC, with the date if it isn't today. */
+export function time(seconds) {
+  const [date, clock] = new Date(seconds * 1000).toISOString().slice(0, 19).split('T');
+  return date === new Date().toISOString().slice(0, 10) ? `${clock}Z` : `${date} ${clock}Z`;
+}
+
+/** A Unix time in seconds, with the time that has passed since. */
+export const moment = (seconds) => `${new Date(seconds * 1000).toISOString().replace('.000', '')} (${duration(Math.max(0, Date.now() / 1000 - seconds))})`;
+
 /** The formats of the charts' units. */
 export const units = {
   count: (value) => precise.format(value),

@@ -1,7 +1,7 @@
 // The lists below the charts: sorted by what hurts, searched, and opened one by one, with actions that are confirmed.
 
 import { ask } from './api.js';
-import { at, bytes, choice, duration, element, show, words } from './dom.js';
+import { at, bytes, choice, duration, element, moment, show, time, words } from './dom.js';
 
 const LISTED_MAX = 1000;
 /** Rows that are shown of a list. */
@@ -64,39 +64,57 @@ function confirm(question, label, fields = {}) {
 }
 
 const json = (text) => { try { return JSON.parse(text); } catch { return text; } };
-const concerned = ({ sessions }) => `Done for ${plural(sessions, 'session')}.`;
-const TRUNCATED = 'More sessions match the search than are listed, or nodes are missing, so some would stay connected.';
+/** What an action did to sessions: `Disconnected 2 sessions.` */
+const did = (what, { sessions, missing_nodes: missing }) => [
+  sessions ? what(plural(sessions, 'session')) : 'No session was left, so nothing was done.',
+  ...(missing ? [`${missing.join(', ')} didn’t answer.`] : []),
+].join(' ');
+const disconnected = (sessions) => `Disconnected ${sessions}.`;
+const sent = (sessions) => `The message is sent to ${sessions}.`;
+const MISSING = 'Some nodes don’t answer. Their sessions would stay connected.';
 const MESSAGE = { event: 'test', data: '{"text":"hello"}' };
 
 const RECONNECTS = 'Clients reconnect, unless the application or a permission prevents it.';
 const disconnect = (of, target) => ({
   label: 'Disconnect',
   question: `Disconnect ${of}? ${RECONNECTS}`,
-  act: async () => concerned(await ask('disconnect', { ...target, close: true })),
+  act: async () => did(disconnected, await ask('disconnect', { ...target, close: true })),
 });
 /** The fields of a command for sessions of an application's workers, or of Stentor itself. */
 const targetOf = (app, inNamespace) => ({ ...(app === undefined ? {} : { app }), namespace: inNamespace });
-/** Disconnects the sessions that a search finds, unless its list is truncated. */
+/** Disconnects these sessions. Returns their number. */
+async function disconnectAll(sessions) {
+  let sum = 0;
+  const targets = new Map(sessions.map(({ app, namespace: own }) => [JSON.stringify([app, own]), targetOf(app, own)]));
+  for (const [name, target] of targets) {
+    const meant = sessions.filter(({ app, namespace: own }) => JSON.stringify([app, own]) === name).map(({ id }) => id);
+    sum += (await ask('disconnect', { ...target, sessions: meant, close: true })).sessions;
+  }
+  return sum;
+}
+
+/** Disconnects the sessions that match, unless nodes are missing. */
 const disconnectFound = (of, found, findAgain) => ({
   label: 'Disconnect',
-  question: `Disconnect ${plural(found.sessions.length, 'session')} of ${of}? ${RECONNECTS}`,
-  refusal: found.truncated ? TRUNCATED : '',
+  question: `Disconnect ${plural(found.count, 'session')} of ${of}? ${RECONNECTS}`,
+  refusal: found.missing ? MISSING : '',
   act: async () => {
-    const { sessions, truncated } = await findAgain();
-    if (truncated) throw new Error(TRUNCATED);
-    let sum = 0;
-    const targets = new Map(sessions.map(({ app, namespace: own }) => [JSON.stringify([app, own]), targetOf(app, own)]));
-    for (const [name, target] of targets) {
-      const meant = sessions.filter(({ app, namespace: own }) => JSON.stringify([app, own]) === name).map(({ id }) => id);
-      sum += (await ask('disconnect', { ...target, sessions: meant, close: true })).sessions;
+    let done = 0;
+    // A list has some of the sessions. Each round disconnects these, so no more rounds than lists at the beginning are needed.
+    for (let left = found.count; left > 0;) {
+      const { sessions, missing } = await findAgain();
+      if (missing) throw new Error(MISSING);
+      if (!sessions.length) break;
+      done += await disconnectAll(sessions);
+      left -= sessions.length;
     }
-    return concerned({ sessions: sum });
+    return did(disconnected, { sessions: done });
   },
 });
 const refresh = (of, selector) => ({
   label: 'Refresh token',
   question: `Ask ${of} for a new token? Sessions that send none in time end.`,
-  act: async () => concerned(await ask('revocations', { ...selector, action: 'refresh' })),
+  act: async () => did((sessions) => `Asked ${sessions} for a new token.`, await ask('revocations', { ...selector, action: 'refresh' })),
 });
 const publish = (of, send) => ({ label: 'Publish a test message', question: `Publish a message to ${of}?`, fields: MESSAGE, act: send });
 
@@ -112,6 +130,8 @@ async function open(title, read, isSearched = false) {
   opened = { title, read, isSearched };
   // Actions for what was open before must not be used below the new title.
   at('facts').replaceChildren();
+  at('members').replaceChildren();
+  at('memberslist').hidden = true;
   at('actions').replaceChildren();
   at('outcome').textContent = '';
   at('openedtitle').textContent = title;
@@ -127,8 +147,9 @@ async function refreshOpened() {
     const found = await current.read();
     if (opened !== current) return;
     const { facts = [], sessions, actions = [] } = found ?? { facts: [['state', 'It is gone.']] };
-    const list = sessions?.slice(0, ROWS_MAX) ?? [];
-    fill(at('facts'), [], [...facts, ...list.map((session) => sessionRow(session).slice(0, 6))]);
+    fill(at('facts'), [], facts);
+    at('memberslist').hidden = !sessions;
+    if (sessions) fill(at('members'), SESSION_HEAD.slice(0, MEMBER_COLUMNS), sessions.slice(0, ROWS_MAX).map((session) => sessionRow(session).slice(0, MEMBER_COLUMNS)));
     // Buttons with the same names stay, and with them the focus.
     const names = JSON.stringify(actions.map(({ label, refusal }) => [label, refusal]));
     const isSame = current.names === names;
@@ -148,8 +169,8 @@ function actionElements(current, { label, refusal }, i) {
 
 async function carryOut(current, { label, question, fields, act }) {
   const values = await confirm(question, label, fields);
-  if (!values) return;
   const say = (text) => { if (opened === current) at('outcome').textContent = text; };
+  if (!values) return say('Cancelled: nothing was done.');
   say('…');
   try {
     const outcome = await act(values);
@@ -169,12 +190,12 @@ at('close').addEventListener('click', () => {
   at('query').focus();
 });
 
-/** The sessions that a search finds and that are meant. `truncated` if more match the search than are listed, or nodes are missing. */
-async function find(search, isMeant) {
-  const { sessions, truncated, missing_nodes: missing } = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
-  return { sessions: byQueue(sessions.filter(isMeant)), truncated: truncated || Boolean(missing) };
+/** The sessions that match exactly. `count` is the number of all, and `missing` is true if nodes don't answer. */
+async function find(exactly) {
+  const { sessions, count, missing_nodes: missing } = await ask(`sessions?${new URLSearchParams({ limit: LISTED_MAX, ...exactly })}`);
+  return { sessions: byQueue(sessions), count, missing: Boolean(missing) };
 }
-const foundFacts = ({ sessions, truncated }) => [['sessions', truncated ? `${show(sessions.length)} or more` : sessions.length], ['send buffers', bytes(queued(sessions))]];
+const foundFacts = ({ sessions, count }) => [['sessions', count], [count > sessions.length ? `send buffers of ${show(sessions.length)} sessions` : 'send buffers', bytes(queued(sessions))]];
 
 const openSession = (id, inNamespace, app, node) => open(`Session ${id}`, async () => {
   const target = { ...targetOf(app, inNamespace), sessions: [id] };
@@ -189,18 +210,40 @@ const openSession = (id, inNamespace, app, node) => open(`Session ${id}`, async 
       ...(user ? [['user', { text: user.id, open: () => openUser(user) }], ['issuer', user.issuer]] : []),
       ...(info === undefined ? [] : [['info', JSON.stringify(info)]]),
       ...(address ? [['connected from', { text: address, open: () => openAddress(address) }]] : []),
-      ...(since === undefined ? [] : [['since', `${new Date(since * 1000).toISOString().replace('.000', '')} (${duration(Math.max(0, Date.now() / 1000 - since))})`]]),
+      ...(since === undefined ? [] : [['since', moment(since)]]),
       ['send buffer', bytes(session.send_buffer_bytes)],
       ...(session.feeds ?? []).map(({ key, offset }) => [`feed, at version ${offset}`, { text: key, open: () => openKey(key) }]),
+      ...timeline(session),
       ...session.rooms.map((name) => ['room', { text: name, open: () => openRoom(name, inNamespace, app) }]),
     ],
     actions: [
       disconnect(`session ${id}`, target),
       ...(user ? [refresh(`session ${id}`, { session: id })] : []),
-      publish(`session ${id}`, async ({ event, data }) => concerned(await ask('emit', { ...target, event, data: json(data) }))),
+      publish(`session ${id}`, async ({ event, data }) => did(sent, await ask('emit', { ...target, event, data: json(data) }))),
     ],
   };
 });
+
+const EVENTS = {
+  upgraded: (transport) => `changed to ${transport}`,
+  subscription_refused: (code) => `subscription refused${code && `: ${code}`}`,
+  publication_refused: (code) => `publication refused${code && `: ${code}`}`,
+  request_refused: (code) => `request refused${code && `: ${code}`}`,
+  rate_limited: (limit) => `messages above ${limit}`,
+  deliveries_dropped: () => 'messages for the client dropped',
+  protocol_error: () => 'error in the protocol',
+};
+
+/** The facts of a session's timeline, each with its time. */
+function timeline({ since, transport, timeline: events = [] }) {
+  const polled = transport === 'polling' || transport === 'none' || events.some(({ event }) => event === 'upgraded');
+  const begun = since === undefined ? [] : [[`event at ${time(since)}`, polled ? 'connected by polling' : 'connected']];
+  const text = ({ event, reason = '', count, first, last }) => [
+    (EVENTS[event] ?? (() => words(event)))(reason),
+    ...(count > 1 ? [`${show(count)} times${last > first ? `, the last time at ${time(last)}` : ''}`] : []),
+  ].join(', ');
+  return [...begun, ...events.map((one) => [`event at ${time(one.first)}`, text(one)])];
+}
 
 const openRoom = (name, inNamespace, app) => open(`Room ${name}`, async () => {
   const target = { ...targetOf(app, inNamespace), rooms: [name] };
@@ -210,7 +253,7 @@ const openRoom = (name, inNamespace, app) => open(`Room ${name}`, async () => {
     sessions: byQueue(sessions).map((session) => ({ ...session, namespace: inNamespace, app })),
     actions: [
       publish(`room ${name} of namespace ${inNamespace}`, async ({ event, data }) => {
-        if (app !== undefined) return concerned(await ask('emit', { ...target, event, data: json(data) }));
+        if (app !== undefined) return did(sent, await ask('emit', { ...target, event, data: json(data) }));
         await ask('publish', { namespace: inNamespace, room: name, event, data: json(data) });
         return 'The message is published.';
       }),
@@ -220,9 +263,9 @@ const openRoom = (name, inNamespace, app) => open(`Room ${name}`, async () => {
 });
 
 const openUser = ({ id, issuer }) => open(`User ${id}`, async () => {
-  const all = () => find(id, ({ user }) => user?.id === id && user.issuer === issuer);
+  const all = () => find({ user: id, issuer });
   const found = await all();
-  if (!found.sessions.length && !found.truncated) return undefined;
+  if (!found.count && !found.missing) return undefined;
   return {
     facts: [['issuer', issuer], ...foundFacts(found)],
     sessions: found.sessions,
@@ -231,9 +274,9 @@ const openUser = ({ id, issuer }) => open(`User ${id}`, async () => {
 }, true);
 
 const openAddress = (address) => open(`Address ${address}`, async () => {
-  const all = () => find(address, (session) => session.address === address);
+  const all = () => find({ address });
   const found = await all();
-  if (!found.sessions.length && !found.truncated) return undefined;
+  if (!found.count && !found.missing) return undefined;
   return { facts: foundFacts(found), sessions: found.sessions, actions: [disconnectFound(`address ${address}`, found, all)] };
 }, true);
 
@@ -258,14 +301,23 @@ const openUpstream = (name) => open(`Upstream ${name}`, async () => {
   };
 });
 
-/** Actions and facts of a key that this node fetches. */
+/** Actions and facts of a key that this node fetches, or of one with a pushed document. */
 const openKey = (key) => open(`Feed ${key}`, async () => {
   const { feeds } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(key)}`);
   const feed = feeds.find((other) => other.key === key);
-  return feed && {
+  if (!feed) return undefined;
+  const { failing_since: failing, last_success: succeeded, next_fetch: next } = feed;
+  const document = [['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribed ? 'yes' : 'none']];
+  if (feed.pushed) return { facts: [['state', feed.state], ['source', 'pushed by a backend'], ...document] };
+  const left = next === undefined ? 0 : next - Date.now() / 1000;
+  return {
     facts: [
-      ['state', feed.state], ...(feed.reason ? [['reason', feed.reason]] : []), ['upstream', feed.upstream], ['failed fetches in a row', feed.failures],
-      ['last fetch took', seconds(feed)], ['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribed ? 'yes' : 'none'],
+      ['state', feed.state], ...(feed.reason ? [['reason', feed.reason]] : []),
+      ...(failing === undefined ? [] : [[feed.state === 'stale' ? 'stale since' : 'failing since', moment(failing)]]),
+      ['last success', succeeded === undefined ? 'none' : moment(succeeded)],
+      ['next fetch', next === undefined ? (feed.state === 'complete' ? 'never' : 'now') : left < 1 ? 'now' : `in ${duration(left)}`],
+      ['upstream', feed.upstream], ...(feed.url ? [['URL', feed.url]] : []), ['failed fetches in a row', feed.failures],
+      ['last fetch took', seconds(feed)], ...document,
     ],
     actions: [{
       label: 'Fetch it now',
@@ -278,6 +330,8 @@ const seconds = ({ fetch_seconds: took }) => (took ? `${show(Math.round(took * 1
 
 /* ---- The lists ---- */
 
+/** Columns of the sessions of what is opened. */
+const MEMBER_COLUMNS = 6;
 const SESSION_HEAD = ['session', 'send buffer', 'user', 'connected from', 'protocol', 'age', 'node', 'rooms'];
 function sessionRow(session) {
   const { id, namespace: inNamespace = '/', app, node, user, address, protocol, since, rooms, send_buffer_bytes: waiting } = session;
@@ -327,8 +381,8 @@ const VIEWS = {
   }],
   keys: ['Feed keys', 'Part of the key', async (search) => {
     const { feeds, count, truncated } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
-    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.failures), number(feed.fetch_seconds, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.upstream, feed.reason ?? '']);
-    return { head: ['key', 'state', 'failures', 'last fetch took', 'document', 'upstream', 'reason'], rows, note: `Keys that this node fetches: failing ones first, then stale ones, then the slowest.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}` };
+    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.failures ?? 0), number(feed.fetch_seconds ?? 0, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.pushed ? 'pushed' : feed.upstream, feed.reason ?? '']);
+    return { head: ['key', 'state', 'failures', 'last fetch took', 'document', 'upstream', 'reason'], rows, note: `Keys that this node fetches: failing ones first, then stale ones, then the slowest; then those with pushed documents.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}` };
   }],
   users: ['Users', 'Part of the user’s id', async (search) => {
     const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);

@@ -75,7 +75,11 @@ fn commands_act_on_the_sockets_of_an_application() {
         assert_eq!(found, [("a".into(), of(&["a", "r", "x"])), ("b".into(), of(&["b", "new", "r"]))]);
         let list: SessionList = stage.command(all(), |done| Command::Sessions { limit: 1, done });
         assert_eq!((list.count, list.sessions.len()), (2, 1));
-        let query = |search: &str| SessionsQuery { search: search.into(), limit: SESSIONS_LISTED_MAX };
+        let query = |search: &str| SessionsQuery {
+            search: search.into(),
+            limit: SESSIONS_LISTED_MAX,
+            ..SessionsQuery::default()
+        };
         let node = |search| answer(|done| stage.server.plane().list_sessions(query(search), done)).unwrap();
         let mut found: Vec<_> = node("").sessions;
         found.sort_by(|one, other| one.id.cmp(&other.id));
@@ -166,6 +170,21 @@ fn clients_of_workers_acknowledge_events_of_the_backend() {
 }
 
 #[test]
+fn the_timeline_of_a_socket_has_the_upgrade_of_its_client() {
+    let stage = Stage::new(1);
+    let (mut io, _) = stage.socket(Way::Polling, "a", &[]);
+    let events = || {
+        let mut list: SessionList = stage.command(all(), |done| Command::Sessions { limit: 1, done });
+        let timeline = list.sessions.remove(0).details.timeline;
+        timeline.into_iter().map(|event| format!("{} {}", event.name, event.reason)).collect::<Vec<_>>()
+    };
+    assert_eq!(events(), [""; 0]);
+    io.upgrade();
+    until("the upgrade", || !events().is_empty());
+    assert_eq!(events(), ["upgraded websocket"]);
+}
+
+#[test]
 fn a_list_of_sessions_pauses_after_sockets_with_many_rooms() {
     const CLIENTS: usize = 3;
     const SOCKETS: usize = 5;
@@ -181,7 +200,7 @@ fn a_list_of_sessions_pauses_after_sockets_with_many_rooms() {
         clients.push(io);
     }
     let check = |limit, expect| {
-        let query = SessionsQuery { search: String::new(), limit };
+        let query = SessionsQuery { limit, ..SessionsQuery::default() };
         let before = stage.server.metric("command_yields");
         let list = answer(|done| stage.server.plane().list_sessions(query, done)).unwrap();
         assert_eq!(list.count, CLIENTS * (SOCKETS + 1));

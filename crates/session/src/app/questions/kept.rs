@@ -8,6 +8,7 @@ use super::{Asked, Deferred, OUTCOME_UNKNOWN, Questions, Refused};
 use crate::app::Context;
 use crate::identity::Owner;
 use crate::ports::{Access, Denial, EventReply, Identity, Ticket};
+use crate::timelines::Problem;
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_frame::ConnId;
@@ -44,6 +45,11 @@ pub struct Decided {
 pub(crate) trait Steps: Sized + 'static {
     /// Approximate size of the state, in bytes.
     fn bytes(&self) -> usize;
+
+    /// The problem in the session's timeline if the request is refused.
+    fn problem(&self) -> Problem {
+        Problem::RequestRefused
+    }
 
     /// Carries out the steps up to the next decision that isn't known at once. `decided` is the decision for which the request
     /// waited; the first step takes it. Returns `false` if the request answers the client in another way, or not at all.
@@ -82,7 +88,10 @@ impl Context<'_> {
     ) -> Result<bool, Denial> {
         match request.proceed(self, session, decided) {
             Ok(is_answered) => Ok(is_answered),
-            Err(Refused::Denied(denial)) => Err(denial),
+            Err(Refused::Denied(denial)) => {
+                self.core.note_refusal(session, request.problem(), &denial);
+                Err(denial)
+            }
             Err(Refused::Pending) => {
                 self.wait(session, request.bytes(), answer(), move |ctx, decided, answer| {
                     ctx.proceed(session, request, Some(decided), answer)

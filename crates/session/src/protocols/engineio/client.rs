@@ -112,7 +112,7 @@ impl client::Client for Client {
         if self.state.transport == ActiveTransport::WebSocket(conn) {
             self.state.alive_at = now;
             let Ok(packet) = packet else {
-                ex.metrics().protocol_errors.add(1);
+                ex.note_fault(self.sessions());
                 ex.end_client(self.state.id, End::Fault);
                 return Flow::Stop;
             };
@@ -134,7 +134,7 @@ impl client::Client for Client {
             }
             // Before the probe, the connection may belong to another client, so only the connection ends.
             _ => {
-                ex.metrics().protocol_errors.add(1);
+                ex.note_fault(self.sessions());
                 ex.close_socket(conn);
                 Flow::Stop
             }

@@ -32,6 +32,7 @@ impl Client {
         let queue = self.take_queue();
         self.write_queue_on_websocket(&queue, out);
         self.set_encodings(ex);
+        self.sessions().for_each(|session| ex.note_upgrade(session));
         if let Some(link) = self.link_mut() {
             link.upgraded = true;
             link.report(ex, LinkReport::Upgraded(Transport::WebSocket.name()));
@@ -73,7 +74,7 @@ impl Client {
             }
             // In each version, only one side sends pings, so this packet is the wrong one.
             (PacketKind::Ping | PacketKind::Pong, ..) => {
-                ex.metrics().protocol_errors.add(1);
+                ex.note_fault(self.sessions());
                 ex.end_client(self.state.id, End::Fault);
                 return Flow::Stop;
             }

@@ -490,7 +490,7 @@ fn posted(cx: &mut RequestContext<'_>, client: &Client) -> Outcome {
 }
 
 fn bad_payload(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
-    cx.ex.metrics().protocol_errors.add(1);
+    cx.ex.note_fault(client.sessions());
     client.end(cx.ex, End::Fault);
     refuse(cx, RequestError::BadRequest, None)
 }
