@@ -41,7 +41,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stentor_hub::{Data, HistoryLimits, PresenceMessage, Topic};
-use stentor_ports::{Busy, ControlPlane, Ledger, LinkNodeSink, LocalNode, Order, RevocationList};
+use stentor_ports::{Busy, ControlPlane, FeedLister, Ledger, LinkNodeSink, LocalNode, Order, RevocationList};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep_until, timeout};
 
@@ -103,6 +103,8 @@ struct Observers {
     link: OnceLock<Arc<dyn LinkNodeSink>>,
     /// The names of the applications, by number.
     applications: OnceLock<Arc<[Arc<str>]>>,
+    /// The control plane of this node, which lists the feed keys that it fetches.
+    feeds: OnceLock<Arc<dyn FeedLister>>,
 }
 
 /// The connection of this node with the cluster: the state about other nodes, and the tasks that exchange messages with them.

@@ -3,7 +3,7 @@
 use crate::NodeId;
 use crate::frame::Answered;
 use crate::surveys::Surveyed;
-use stentor_ports::{Concerned, Done, LinkList, MemberList, RoomList, SessionList};
+use stentor_ports::{Concerned, Done, FeedList, LinkList, MemberList, RoomList, SessionList};
 
 /// The callback that receives the result of a survey.
 pub(crate) enum Finish {
@@ -26,6 +26,10 @@ pub(crate) enum Finish {
         done: Done<MemberList>,
     },
     Links(Done<LinkList>),
+    Feeds {
+        limit: usize,
+        done: Done<FeedList>,
+    },
 }
 
 impl Finish {
@@ -50,6 +54,7 @@ impl Finish {
             Self::FullestSessions { limit, done } => sum!(Sessions(SessionList), merge_fullest, done, limit),
             Self::Members { limit, done } => sum!(Members(MemberList), merge, done, limit),
             Self::Rooms { limit, done } => sum!(Rooms(RoomList), merge, done, limit),
+            Self::Feeds { limit, done } => sum!(Feeds(FeedList), merge, done, limit),
             Self::Links(done) => sum!(Links(LinkList), merge, done),
         }
     }

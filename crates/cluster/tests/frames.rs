@@ -19,10 +19,10 @@ use stentor_hub::{
     RoomMember, Rooms, SubscribeOptions, Topic, User,
 };
 use stentor_ports::{
-    Broadcast, Concerned, IdentityFilter, LinkInfo, LinkList, LinkState, MOVING_MESSAGES_MAX, MemberList,
-    MembersQuery, MovingSocket, MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction,
-    Revoked, RoomList, RoomsQuery, SessionApp, SessionDetails, SessionEvent, SessionInfo, SessionList,
-    SessionsQuery, SocketName, SocketRequest, Target,
+    Broadcast, Concerned, FeedFetches, FeedInfo, FeedList, FeedsQuery, IdentityFilter, LinkInfo, LinkList,
+    LinkState, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket, MovingSubscription, Pid,
+    Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery, SessionApp, SessionDetails,
+    SessionEvent, SessionInfo, SessionList, SessionsQuery, SocketName, SocketRequest, Target,
 };
 
 #[global_allocator]
@@ -115,6 +115,24 @@ fn all_kinds() -> Vec<Frame> {
         sessions: 1,
         unacknowledged_bytes: 2,
     };
+    let fetches = FeedFetches {
+        upstream: "matches".into(),
+        url: Some("http://127.0.0.1/***/1".into()),
+        reason: "503".into(),
+        failures: 3,
+        took_micros: u64::MAX,
+        failing_since: Some(7),
+        last_success: None,
+        next_fetch: Some(9),
+    };
+    let feed = |fetches| FeedInfo {
+        node: Some("a".into()),
+        key: "matches/1".into(),
+        state: "stale".into(),
+        document_bytes: 7,
+        is_subscribed: true,
+        fetches,
+    };
     let position = Position { epoch: Epoch(1), offset: 2 };
     let name = SocketName { pid, namespace: "/chat".into(), last: Some(u64::MAX) };
     let user = User { issuer: "https://id.example.com".into(), subject: "42".into() };
@@ -174,6 +192,8 @@ fn all_kinds() -> Vec<Frame> {
         },
         Frame::Question { id: 1, question: Question::Links },
         answer(Answered::Links(LinkList::new(vec![link]))),
+        Frame::Question { id: 1, question: Question::Feeds(FeedsQuery { search: "m".into(), limit: 7 }) },
+        answer(Answered::Feeds(FeedList::new([feed(Some(fetches)), feed(None)], 9))),
         answer(Answered::Concerned(Concerned { sessions: 1, refused: 2, ..Concerned::default() })),
         answer(Answered::Sessions(SessionList::new(vec![session], 1))),
         answer(Answered::Rooms(RoomList { rooms: vec![("red".into(), 1)], ..RoomList::default() })),

@@ -1,6 +1,6 @@
 //! Starts and stops the control plane.
 
-use crate::admin::{self, Listening, Services};
+use crate::admin::{self, Listening, NodeFeeds, Services};
 use crate::auth::Auth;
 use crate::current::Current;
 use crate::error::Error;
@@ -23,6 +23,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+
+/// Maximum number of requests of the admin port that wait for the feeds' task.
+const FEED_REQUESTS_MAX: usize = 16;
 
 /// All options of the control plane.
 #[derive(Clone, Debug, Default)]
@@ -192,7 +195,7 @@ impl Control {
         let pushed_documents =
             PushedDocuments::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
         let (changes, changed) = mpsc::channel(1);
-        let (feed_requests, requested) = mpsc::channel(1);
+        let (feed_requests, requested) = mpsc::channel(FEED_REQUESTS_MAX);
         let ledger = options.ledger.unwrap_or_else(|| Arc::new(Ledger::new(usize::MAX)));
         let bodies = Bodies::new(options.feeds.fetches_bytes_max, ledger.clone());
         let prober = Prober::new(options.feeds.clone(), upstreams.clone(), bodies.clone());
@@ -257,6 +260,9 @@ impl Control {
             tasks.spawn(hooks.run(data_plane.clone(), state.signals.clone(), stopped.clone()));
         }
         let state = Arc::new(state);
+        if let Some(cluster) = &state.data_plane.topology {
+            cluster.join_feeds(NodeFeeds::new(&state));
+        }
         let (state_of_listener, listening) = watch::channel(Listening::Yes);
         let listener = Arc::new(listener);
         let admin_listener =

@@ -58,8 +58,8 @@ pub(crate) struct Change {
 pub(crate) enum Request {
     /// A key was fetched outside the schedule.
     Refetch(Key),
-    /// The list of keys. The receiver may have been dropped.
-    List(KeysQuery, oneshot::Sender<KeyList>),
+    /// The list of keys, which the function receives. It returns at once.
+    List(KeysQuery, Box<dyn FnOnce(KeyList) + Send>),
 }
 
 impl Feeds {
@@ -120,7 +120,7 @@ impl Feeds {
                 () = &mut secrets => {}
                 Some(request) = requests.recv() => match request {
                     Request::Refetch(key) => self.scheduler.refetch(Instant::now().into_std(), &key),
-                    Request::List(query, reply) => _ = reply.send(self.scheduler.list(&query)),
+                    Request::List(query, reply) => reply(self.scheduler.list(&query)),
                 },
                 () = self.signals.when_wanted(), if !blocked => self.has_wanted = true,
                 () = deliver(&*self.data_plane, &self.signals, &self.undelivered), if blocked => {

@@ -18,6 +18,7 @@ mod events;
 mod exposition;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod feed_list;
 mod feeds;
 mod identity;
 pub mod ledger;
@@ -54,6 +55,7 @@ pub use engine::{
 };
 pub use events::{ClientEvent, EventEmit, EventReply, EventSink, Recipients};
 pub use exposition::{CERTIFICATE_EXPIRY, Histogram, HistogramSample, Metric, MetricKind, expiries};
+pub use feed_list::{FeedFetches, FeedInfo, FeedList, FeedLister, FeedsQuery};
 pub use feeds::{DocumentChange, FeedUpdate, Feeds, KeyInterest, REQUESTERS_MAX};
 pub use identity::{
     Authentication, Authenticator, ClientFacts, Credentials, FirstMessages, Identity, IdentityFilter,

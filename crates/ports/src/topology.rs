@@ -1,5 +1,7 @@
 //! The nodes of a cluster.
 
+use crate::{Done, FeedList, FeedLister, FeedsQuery};
+use std::sync::Arc;
 use stentor_hub::Room;
 
 /// A node of a cluster.
@@ -28,4 +30,10 @@ pub trait Topology: Send + Sync {
 
     /// `true` if the engine assigns positions to the messages of a room.
     fn is_ordered(&self, room: &Room) -> bool;
+
+    /// Sets the port that lists this node's feed keys for other nodes. Called once, at the start.
+    fn join_feeds(&self, lister: Arc<dyn FeedLister>);
+
+    /// Lists the feed keys of all nodes. `own` are those of this node.
+    fn list_feeds(&self, query: FeedsQuery, own: FeedList, done: Done<FeedList>);
 }

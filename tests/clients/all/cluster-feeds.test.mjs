@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { EventSource } from 'eventsource';
 import WebSocket from 'ws';
+import { admin } from '../admin.mjs';
 import { client, follow, version } from '../client.mjs';
 import { feedsFrom, inbox, queue, until, upstream, within } from '../harness.mjs';
-import { node, onEachEngine } from '../nodes.mjs';
+import { known, node, onEachEngine } from '../nodes.mjs';
 
 onEachEngine('a document that is pushed to any node reaches all, and is there when that node has died', async (t, startEngine) => {
   const engine = await startEngine(t);
@@ -61,6 +62,11 @@ onEachEngine('a client of a feed resumes on any node, over SSE, with /feed?wait 
   const first = stream(servers[0]);
   let { name, id, data } = await first.next();
   assert.deepEqual([name, data.version], ['snapshot', 1]);
+  // Each node lists the key, with the node that fetches it.
+  await known(servers);
+  const listed = await Promise.all(servers.map((server) => admin(server, 'feeds?search=game')));
+  for (const { feeds } of listed) assert.deepEqual(feeds.map(({ key, node, state }) => [key, node, state]), [['game', listed[0].feeds[0].node, 'live']]);
+  assert.match(listed[0].feeds[0].node, /^[abc]$/);
   // To nodes that haven't had the feed, and back, with what was missed as one delta.
   for (const [n, version] of [[1, 2], [2, 3], [0, 4]]) {
     documents.set('game', { version, filler });

@@ -124,6 +124,7 @@ impl Cluster {
                 Some(command) => plane.command_link(self.number_of(&app), target, command),
                 None => tracing::debug!("a question without rooms"),
             },
+            Question::Feeds(query) => self.list_own_feeds(query, done(reply, Answered::Feeds)),
             Question::Links => reply(Ok(Answered::Links(self.own_links()))),
             Question::SocketRooms(app, query) => {
                 plane.list_link_rooms(self.number_of(&app), query, done(reply, Answered::Rooms));

@@ -4,13 +4,18 @@ use super::{Cluster, Options};
 use crate::clock;
 use crate::engine::Limits;
 use crate::engine::memory::Memory;
+use crate::finish::Finish;
+use crate::frame::{Answered, Question};
 use crate::metrics::Gauges;
 use crate::relay::Relays;
 use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Room;
-use stentor_ports::{FeedSource, Histogram, Ledger, Metric, MetricSource, NodeInfo, Topology};
+use stentor_ports::{
+    Done, FeedList, FeedLister, FeedSource, FeedsQuery, Histogram, Ledger, Metric, MetricSource, NodeInfo,
+    Topology,
+};
 
 impl Cluster {
     /// A cluster of one node, to list the metrics of a node in a cluster.
@@ -63,6 +68,23 @@ impl MetricSource for Cluster {
     }
 }
 
+impl Cluster {
+    /// Adds the name of this node to its feed keys.
+    fn naming_feeds(&self, mut list: FeedList) -> FeedList {
+        let name: Arc<str> = self.options.name.as_str().into();
+        list.feeds.iter_mut().for_each(|info| info.node = Some(name.clone()));
+        list
+    }
+
+    /// Lists the feed keys that this node fetches, for another node.
+    pub(super) fn list_own_feeds(self: &Arc<Self>, query: FeedsQuery, done: Done<FeedList>) {
+        let Some(lister) = self.observers.feeds.get() else { return done.answer(Ok(FeedList::default())) };
+        let this = self.clone();
+        let named = move |list: Result<FeedList, _>| done.answer(list.map(|list| this.naming_feeds(list)));
+        lister.list_feeds(query, Done::new(named));
+    }
+}
+
 impl Topology for Cluster {
     fn nodes(&self) -> Vec<NodeInfo> {
         let info = |(node, record): (&NodeId, &NodeRecord)| NodeInfo {
@@ -79,5 +101,15 @@ impl Topology for Cluster {
 
     fn is_ordered(&self, room: &Room) -> bool {
         self.keeps_history(room)
+    }
+
+    fn join_feeds(&self, lister: Arc<dyn FeedLister>) {
+        // A second call would be a bug of the node's start.
+        assert!(self.observers.feeds.set(lister).is_ok());
+    }
+
+    fn list_feeds(&self, query: FeedsQuery, own: FeedList, done: Done<FeedList>) {
+        let finish = Finish::Feeds { limit: query.limit, done };
+        self.survey(None, Question::Feeds(query), Answered::Feeds(self.naming_feeds(own)), finish);
     }
 }

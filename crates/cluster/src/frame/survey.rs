@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Data, Room};
 use stentor_ports::{
-    Concerned, LinkInfo, LinkList, LinkState, MemberList, MembersQuery, Principal, PublicId, Recheck,
-    RoomList, RoomsQuery, SessionApp, SessionDetails, SessionEvent, SessionInfo, SessionList, SessionsQuery,
-    Target,
+    Concerned, FeedFetches, FeedInfo, FeedList, FeedsQuery, LinkInfo, LinkList, LinkState, MemberList,
+    MembersQuery, Principal, PublicId, Recheck, RoomList, RoomsQuery, SessionApp, SessionDetails,
+    SessionEvent, SessionInfo, SessionList, SessionsQuery, Target,
 };
 
 /// A question to other nodes.
@@ -31,6 +31,8 @@ pub enum Question {
     NodeSessions(SessionsQuery),
     /// Lists the links of workers.
     Links,
+    /// Lists the feed keys that a node fetches.
+    Feeds(FeedsQuery),
 }
 
 /// The task for the selected sessions.
@@ -89,6 +91,8 @@ pub enum Answered {
     Members(MemberList),
     /// Links of workers.
     Links(LinkList),
+    /// Feed keys.
+    Feeds(FeedList),
 }
 
 impl Writer {
@@ -137,6 +141,11 @@ impl Writer {
                 self.len(*limit);
             }
             Question::Links => self.u8(7),
+            Question::Feeds(FeedsQuery { search, limit }) => {
+                self.u8(8);
+                self.text(search);
+                self.len(*limit);
+            }
         }
     }
 
@@ -150,6 +159,33 @@ impl Writer {
         self.u32(*link);
         self.len(*sessions);
         self.len(*unacknowledged_bytes);
+    }
+
+    fn feed(&mut self, info: &FeedInfo) {
+        let FeedInfo { node, key, state, document_bytes, is_subscribed, fetches } = info;
+        self.option(node.as_deref(), Self::text);
+        self.text(key);
+        self.text(state);
+        self.len(*document_bytes);
+        self.u8(u8::from(*is_subscribed));
+        self.option(fetches.as_ref(), |w, fetches| {
+            let FeedFetches {
+                upstream,
+                url,
+                reason,
+                failures,
+                took_micros,
+                failing_since,
+                last_success,
+                next_fetch,
+            } = fetches;
+            w.text(upstream);
+            w.option(url.as_deref(), Self::text);
+            w.text(reason);
+            w.u32(*failures);
+            w.u64(*took_micros);
+            [failing_since, last_success, next_fetch].into_iter().for_each(|time| w.option(*time, Self::u64));
+        });
     }
 
     fn rooms_query(&mut self, RoomsQuery { namespace, prefix, after, limit }: &RoomsQuery) {
@@ -273,6 +309,11 @@ impl Writer {
                 self.u8(4);
                 self.list(links.iter(), Self::link);
             }
+            Answered::Feeds(FeedList { feeds, count, .. }) => {
+                self.u8(5);
+                self.len(*count);
+                self.list(feeds.iter(), Self::feed);
+            }
         }
     }
 }
@@ -318,6 +359,7 @@ impl Reader {
                 limit: self.number()?,
             }),
             7 => Question::Links,
+            8 => Question::Feeds(FeedsQuery { search: self.string()?, limit: self.number()? }),
             _ => return Err(FrameError::Malformed),
         })
     }
@@ -371,6 +413,10 @@ impl Reader {
             }
             3 => Answered::Members(self.member_list()?),
             4 => Answered::Links(LinkList::new(self.list(Self::link)?)),
+            5 => {
+                let count = self.number()?;
+                Answered::Feeds(FeedList::new(self.list(Self::feed)?, count))
+            }
             _ => return Err(FrameError::Malformed),
         })
     }
@@ -382,6 +428,28 @@ impl Reader {
         let state = *LinkState::ALL.get(usize::from(self.u8()?)).ok_or(FrameError::Malformed)?;
         let (link, sessions, unacknowledged_bytes) = (self.u32()?, self.number()?, self.number()?);
         Ok(LinkInfo { node, app, link, worker, instance, state, on_crash, sessions, unacknowledged_bytes })
+    }
+
+    fn feed(&mut self) -> Result<FeedInfo, FrameError> {
+        Ok(FeedInfo {
+            node: self.option(Self::text)?,
+            key: self.text()?,
+            state: Cow::Owned(self.string()?),
+            document_bytes: self.number()?,
+            is_subscribed: self.flag()?,
+            fetches: self.option(|r| {
+                Ok(FeedFetches {
+                    upstream: r.string()?,
+                    url: r.option(Self::string)?,
+                    reason: r.string()?,
+                    failures: r.u32()?,
+                    took_micros: r.u64()?,
+                    failing_since: r.option(Self::u64)?,
+                    last_success: r.option(Self::u64)?,
+                    next_fetch: r.option(Self::u64)?,
+                })
+            })?,
+        })
     }
 
     fn session(&mut self) -> Result<SessionInfo, FrameError> {

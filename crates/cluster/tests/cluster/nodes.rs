@@ -15,11 +15,11 @@ use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Ro
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Acknowledged, Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane,
-    DocumentChange, Done, Drain, FeedSource, FeedUpdate, Feeds, IdKey, IdentityFilter, KeyInterest, Ledger,
-    Lifecycle, LinkApp, LinkCarrier, LinkInfo, LinkNodeSink, LinkState, MetricSource, PublicId, Publish,
-    PushDenied, PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList,
-    RoomUpdate, RoomsQuery, SessionApp, SessionDetails, SessionInfo, SessionList, SessionsQuery, Target,
-    Topology,
+    DocumentChange, Done, Drain, FeedFetches, FeedInfo, FeedList, FeedLister, FeedSource, FeedUpdate, Feeds,
+    FeedsQuery, IdKey, IdentityFilter, KeyInterest, Ledger, Lifecycle, LinkApp, LinkCarrier, LinkInfo,
+    LinkNodeSink, LinkState, MetricSource, PublicId, Publish, PushDenied, PushedFeed, Recheck, RecheckAction,
+    RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery, SessionApp, SessionDetails,
+    SessionInfo, SessionList, SessionsQuery, Target, Topology,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -467,6 +467,49 @@ async fn the_links_of_all_nodes_are_listed() {
     c.task.abort();
     let (nodes, missing) = list().await;
     assert_eq!((&*nodes, missing.split(' ').collect::<BTreeSet<_>>()), ("a", BTreeSet::from(["b", "c"])));
+}
+
+/// A control plane that fetches one key, as slowly as `0` says.
+struct Lister(u64);
+
+impl FeedLister for Lister {
+    fn list_feeds(&self, query: FeedsQuery, done: Done<FeedList>) {
+        done.answer(Ok(self.list(&query)));
+    }
+}
+
+impl Lister {
+    fn list(&self, query: &FeedsQuery) -> FeedList {
+        let info = FeedInfo {
+            node: None,
+            key: query.search.as_str().into(),
+            state: "live".into(),
+            document_bytes: 0,
+            is_subscribed: true,
+            fetches: Some(FeedFetches { took_micros: self.0, ..FeedFetches::default() }),
+        };
+        FeedList::new([info], 3)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_feed_keys_of_all_nodes_are_listed_with_their_nodes() {
+    let (_memory, [a, b, c]) = three().await;
+    // Node c has no control plane yet.
+    for (node, took) in [(&a, 1), (&b, 2)] {
+        node.cluster.join_feeds(Arc::new(Lister(took)));
+    }
+    let list = async |limit| {
+        let query = FeedsQuery { search: "news".into(), limit };
+        let own = Lister(1).list(&query);
+        let list = answer_to(|done| a.cluster.list_feeds(query, own, done)).await.unwrap();
+        let shown = list.feeds.iter().map(|info| format!("{} {}", info.key, info.node.as_ref().unwrap()));
+        (shown.collect::<Vec<_>>().join(" "), list.count, list.missing_nodes.join(" "))
+    };
+    assert_eq!(list(9).await, ("news b news a".into(), 6, String::new()));
+    assert_eq!(list(1).await, ("news b".into(), 6, String::new()));
+    c.task.abort();
+    assert_eq!(list(9).await, ("news b news a".into(), 6, "c".into()));
 }
 
 #[tokio::test(start_paused = true)]

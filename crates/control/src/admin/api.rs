@@ -15,8 +15,8 @@ use super::lists::{members, node_sessions, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{
-    BUSY, COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, KEYS_REASONS, NO_AUTH, OVERVIEW_QUERY,
-    PUBLISH_REASONS, PUT_REASONS, RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS, STOPPED,
+    BUSY, COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, NO_AUTH, OVERVIEW_QUERY, PUBLISH_REASONS,
+    PUT_REASONS, RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS, STOPPED,
 };
 use super::reload::reload;
 use super::revocations;
@@ -247,11 +247,11 @@ pub static OPERATIONS: [Operation; 23] = [
         method: "GET",
         path: "/api/v1/feeds",
         summary: "List the keys of feeds",
-        description: "Lists the keys that the node that answers fetches: first those whose last fetch failed, then those that are stale, \
-                      then those whose last fetch took the longest. In a cluster, one node fetches a key: ask each node. Keys with pushed \
-                      documents follow, in their order; in a cluster, whose engine keeps them, they aren't listed. The query parameters `search` and `limit` choose keys.",
+        description: "Lists the keys that are fetched: first those whose last fetch failed, then those that are stale, then those whose last \
+                      fetch took the longest. In a cluster, these are the keys of all nodes, each with the `node` that fetches it. Keys with \
+                      pushed documents follow; in a cluster, whose engine keeps them, they aren't listed. The query parameters `search` and `limit` choose keys.",
         responses: &[(200, json("Feeds", "The keys."))],
-        reasons: KEYS_REASONS,
+        reasons: ROOMS_REASONS,
         handler: || get(keys),
         ..COMMAND
     },

@@ -1,60 +1,92 @@
-//! `GET /api/v1/feeds`: the keys that this node fetches, and those with pushed documents.
+//! `GET /api/v1/feeds`: the keys that the nodes of a cluster fetch, and those with pushed documents.
 
 use super::commands::{LISTED, refuse};
 use super::lists::{limit, parameters, refused};
-use super::{Refusal, State, json, reason};
+use super::publish::ask;
+use super::{Refusal, State, json};
 use crate::feeds::Request;
-use crate::pushed_documents::ListedDocument;
-use crate::schedule::{KeysQuery, ListedKey};
+use crate::schedule::{KeyList, KeysQuery};
 use crate::unix_time::unix_millis;
-use crate::view::UpstreamView;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{Response, StatusCode, Uri};
 use serde::Serialize;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use stentor_hub::FeedState;
-use tokio::sync::oneshot;
+use stentor_ports::{CommandError, Done, FeedFetches, FeedInfo, FeedList, FeedLister, FeedsQuery};
+use tokio::sync::mpsc::error::TrySendError;
 
 /// Maximum number of keys in a list.
 pub(super) const KEYS_LISTED_MAX: usize = 1_000;
 
 #[derive(Serialize)]
-struct Keys {
-    feeds: Vec<Feed>,
+struct Keys<'a> {
+    feeds: Vec<Feed<'a>>,
     count: usize,
     truncated: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    missing_nodes: &'a [String],
 }
 
 #[derive(Serialize)]
-struct Feed {
-    key: String,
+struct Feed<'a> {
+    key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
     pushed: bool,
-    state: &'static str,
+    state: &'a str,
     document_bytes: usize,
     subscribed: bool,
     #[serde(flatten)]
-    fetches: Option<Fetches>,
+    fetches: Option<Fetches<'a>>,
 }
 
 /// The fetches of a key. A key with a pushed document has none.
 #[derive(Serialize)]
-struct Fetches {
-    upstream: String,
+struct Fetches<'a> {
+    upstream: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
+    url: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
     failures: u32,
     fetch_seconds: f64,
-    /// Unix times in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     failing_since: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_success: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_fetch: Option<u64>,
+}
+
+impl<'a> From<&'a FeedFetches> for Fetches<'a> {
+    fn from(fetches: &'a FeedFetches) -> Self {
+        Self {
+            upstream: &fetches.upstream,
+            url: fetches.url.as_deref(),
+            reason: &fetches.reason,
+            failures: fetches.failures,
+            fetch_seconds: Duration::from_micros(fetches.took_micros).as_secs_f64(),
+            failing_since: fetches.failing_since,
+            last_success: fetches.last_success,
+            next_fetch: fetches.next_fetch,
+        }
+    }
+}
+
+impl<'a> From<&'a FeedInfo> for Feed<'a> {
+    fn from(info: &'a FeedInfo) -> Self {
+        Self {
+            key: &info.key,
+            node: info.node.as_deref(),
+            pushed: info.fetches.is_none(),
+            state: &info.state,
+            document_bytes: info.document_bytes,
+            subscribed: info.is_subscribed,
+            fetches: info.fetches.as_ref().map(Fetches::from),
+        }
+    }
 }
 
 /// Converts times to Unix time in seconds.
@@ -71,75 +103,97 @@ impl UnixClock {
     }
 }
 
-impl Feed {
-    fn fetched(
-        listed: ListedKey,
-        url: Option<String>,
-        upstreams: &[UpstreamView],
-        clock: &UnixClock,
-    ) -> Self {
+/// Lists the keys of this node, for other nodes of its cluster.
+pub(crate) struct NodeFeeds(Weak<State>);
+
+impl NodeFeeds {
+    /// The control plane keeps the state, and the cluster this port.
+    pub(crate) fn new(state: &Arc<State>) -> Arc<Self> {
+        Arc::new(Self(Arc::downgrade(state)))
+    }
+}
+
+impl FeedLister for NodeFeeds {
+    fn list_feeds(&self, query: FeedsQuery, done: Done<FeedList>) {
+        match self.0.upgrade() {
+            Some(state) => list_own(&state, query, done),
+            None => done.answer(Err(CommandError::Stopped)),
+        }
+    }
+}
+
+/// Lists the keys that this node fetches, and those with pushed documents. The feeds' task calls `done`.
+fn list_own(state: &Arc<State>, query: FeedsQuery, done: Done<FeedList>) {
+    match state.feed_requests.try_reserve() {
+        Ok(place) => {
+            let (state, keys) =
+                (state.clone(), KeysQuery { search: query.search.clone(), limit: query.limit });
+            let reply = move |list| done.answer(Ok(own(&state, &query, list)));
+            place.send(Request::List(keys, Box::new(reply)));
+        }
+        Err(TrySendError::Full(())) => done.answer(Err(CommandError::Busy)),
+        Err(TrySendError::Closed(())) => done.answer(Err(CommandError::Stopped)),
+    }
+}
+
+/// Describes the listed keys of the scheduler, followed by those with pushed documents.
+fn own(state: &State, query: &FeedsQuery, list: KeyList) -> FeedList {
+    let (upstreams, prober) = (state.feeds.upstreams(), state.prober.load());
+    let clock = UnixClock { now: Instant::now(), unix_millis: unix_millis() };
+    let left = query.limit.saturating_sub(list.keys.len());
+    let (pushed, pushed_count) = state.pushed_documents.list(&query.search, left);
+    let fetched = list.keys.into_iter().map(|listed| {
         let at = |time: Option<Instant>| time.map(|time| clock.at(time));
-        let fetches = Fetches {
+        let fetches = FeedFetches {
             // After a reload, the list may be older than the upstreams.
             upstream: upstreams.get(listed.upstream).map_or_else(String::new, |view| view.name.to_string()),
-            url,
+            url: prober.shown_url(&listed.key),
             reason: listed.reason.to_string(),
             failures: listed.failures,
-            fetch_seconds: listed.fetch_time.as_secs_f64(),
+            took_micros: u64::try_from(listed.fetch_time.as_micros()).unwrap_or(u64::MAX),
             failing_since: at(listed.failing_since),
             last_success: at(listed.succeeded_at),
             next_fetch: at(listed.due),
         };
-        Self {
-            key: listed.key.as_str().to_owned(),
-            pushed: false,
-            state: listed.state.map_or("cold", |state| state.as_str()),
+        FeedInfo {
+            node: None,
+            key: listed.key.as_str().into(),
+            state: listed.state.map_or("cold", |state| state.as_str()).into(),
             document_bytes: listed.document_bytes,
-            subscribed: listed.is_subscribed,
+            is_subscribed: listed.is_subscribed,
             fetches: Some(fetches),
         }
-    }
-
-    fn pushed(listed: ListedDocument) -> Self {
-        Self {
-            key: listed.key.as_str().to_owned(),
-            pushed: true,
-            state: FeedState::Live.as_str(),
-            document_bytes: listed.document_bytes,
-            subscribed: listed.is_subscribed,
-            fetches: None,
-        }
-    }
+    });
+    let pushed = pushed.into_iter().map(|listed| FeedInfo {
+        node: None,
+        key: listed.key.as_str().into(),
+        state: FeedState::Live.as_str().into(),
+        document_bytes: listed.document_bytes,
+        is_subscribed: listed.is_subscribed,
+        fetches: None,
+    });
+    FeedList::new(fetched.chain(pushed), list.count + pushed_count)
 }
 
 pub(super) async fn keys(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
     let listed = async {
         let query = keys_query(uri.query().unwrap_or_default())?;
-        let KeysQuery { search, limit } = query.clone();
-        let (reply, list) = oneshot::channel();
-        let stopped = |_| Refusal::new(reason::STOPPED, "the server is shutting down");
-        state.feed_requests.send(Request::List(query, reply)).await.map_err(|_| stopped(()))?;
-        let list = list.await.map_err(|_| stopped(()))?;
-        let upstreams = state.feeds.upstreams();
-        let (prober, clock) =
-            (state.prober.load(), UnixClock { now: Instant::now(), unix_millis: unix_millis() });
-        let fetched = list.keys.into_iter().map(|listed| {
-            let url = prober.shown_url(&listed.key);
-            Feed::fetched(listed, url, &upstreams, &clock)
-        });
-        let mut feeds: Vec<Feed> = fetched.collect();
-        let (pushed, pushed_count) = state.pushed_documents.list(&search, limit - feeds.len());
-        feeds.extend(pushed.into_iter().map(Feed::pushed));
-        let count = list.count + pushed_count;
-        let truncated = feeds.len() < count;
-        Ok(json(StatusCode::OK, &Keys { feeds, count, truncated }))
+        let own = ask(&state, |done| list_own(&state, query.clone(), done)).await?;
+        let list = match &state.data_plane.topology {
+            Some(cluster) => ask(&state, |done| cluster.list_feeds(query.clone(), own.clone(), done)).await?,
+            None => own,
+        };
+        let feeds = list.feeds.iter().map(Feed::from).collect();
+        let (count, truncated) = (list.count, list.feeds.len() < list.count);
+        let missing_nodes = &list.missing_nodes[..];
+        Ok(json(StatusCode::OK, &Keys { feeds, count, truncated, missing_nodes }))
     };
     listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
 }
 
 /// Parses the query of `GET /api/v1/feeds`.
-fn keys_query(query: &str) -> Result<KeysQuery, Refusal> {
-    let mut asked = KeysQuery { search: String::new(), limit: LISTED };
+fn keys_query(query: &str) -> Result<FeedsQuery, Refusal> {
+    let mut asked = FeedsQuery { search: String::new(), limit: LISTED };
     for parameter in parameters(query) {
         match parameter? {
             ("search", value) => asked.search = value,

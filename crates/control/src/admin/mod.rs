@@ -26,6 +26,7 @@ mod repoll;
 mod revocations;
 mod status;
 
+pub(crate) use keys::NodeFeeds;
 pub use openapi::openapi;
 
 use crate::auth::Auth;

@@ -302,17 +302,24 @@ fn list_schemas() -> Value {
                 "last": {"type": "integer", "minimum": 0, "description": "When it happened last, in seconds since 1970."},
             },
         },
-        "Feeds": object(json!({
-            "feeds": {"type": "array", "maxItems": KEYS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Feed"}},
-            "count": {"type": "integer", "minimum": 0, "description": "All keys, listed or not."},
-            "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
-        })),
+        "Feeds": {
+            "type": "object",
+            "required": ["feeds", "count", "truncated"],
+            "additionalProperties": false,
+            "properties": {
+                "feeds": {"type": "array", "maxItems": KEYS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Feed"}},
+                "count": {"type": "integer", "minimum": 0, "description": "All keys, listed or not."},
+                "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
+                "missing_nodes": missing_nodes(),
+            },
+        },
         "Feed": {
             "type": "object",
             "required": ["key", "pushed", "state", "document_bytes", "subscribed"],
             "additionalProperties": false,
             "properties": {
                 "key": text,
+                "node": {"type": "string", "description": "The name of the node that fetches it. Only in a cluster."},
                 "pushed": {"type": "boolean", "description": "Whether its document was pushed. The fields from `upstream` on are absent then."},
                 "upstream": {"type": "string", "description": "The name of its `[[feeds]]` section."},
                 "url": {"type": "string", "description": "Its URL, with `***` in place of secrets."},

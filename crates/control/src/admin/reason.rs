@@ -122,7 +122,6 @@ pub(super) const REVOCATION_REASONS: &[Reason] = &[
 ];
 pub(super) const FETCH_REASONS: &[Reason] =
     &[COMMAND, BODY, KEY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, NO_FEED, MEMORY];
-pub(super) const KEYS_REASONS: &[Reason] = &[ROOMS_QUERY, STOPPED];
 pub(super) const ROOMS_REASONS: &[Reason] = &[ROOMS_QUERY, BUSY, STOPPED];
 pub(super) const PUT_REASONS: &[Reason] = &[
     KEY,

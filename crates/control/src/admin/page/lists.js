@@ -301,12 +301,12 @@ const openUpstream = (name) => open(`Upstream ${name}`, async () => {
   };
 });
 
-/** Actions and facts of a key that this node fetches, or of one with a pushed document. */
+/** Actions and facts of a key that is fetched, or of one with a pushed document. */
 const openKey = (key) => open(`Feed ${key}`, async () => {
   const { feeds } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(key)}`);
   const feed = feeds.find((other) => other.key === key);
   if (!feed) return undefined;
-  const { failing_since: failing, last_success: succeeded, next_fetch: next } = feed;
+  const { node, failing_since: failing, last_success: succeeded, next_fetch: next } = feed;
   const document = [['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribed ? 'yes' : 'none']];
   if (feed.pushed) return { facts: [['state', feed.state], ['source', 'pushed by a backend'], ...document] };
   const left = next === undefined ? 0 : next - Date.now() / 1000;
@@ -316,7 +316,7 @@ const openKey = (key) => open(`Feed ${key}`, async () => {
       ...(failing === undefined ? [] : [[feed.state === 'stale' ? 'stale since' : 'failing since', moment(failing)]]),
       ['last success', succeeded === undefined ? 'none' : moment(succeeded)],
       ['next fetch', next === undefined ? (feed.state === 'complete' ? 'never' : 'now') : left < 1 ? 'now' : `in ${duration(left)}`],
-      ['upstream', feed.upstream], ...(feed.url ? [['URL', feed.url]] : []), ['failed fetches in a row', feed.failures],
+      ...(node === undefined ? [] : [['fetched by node', node]]), ['upstream', feed.upstream], ...(feed.url ? [['URL', feed.url]] : []), ['failed fetches in a row', feed.failures],
       ['last fetch took', seconds(feed)], ...document,
     ],
     actions: [{
@@ -380,9 +380,9 @@ const VIEWS = {
     };
   }],
   keys: ['Feed keys', 'Part of the key', async (search) => {
-    const { feeds, count, truncated } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
-    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.failures ?? 0), number(feed.fetch_seconds ?? 0, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.pushed ? 'pushed' : feed.upstream, feed.reason ?? '']);
-    return { head: ['key', 'state', 'failures', 'last fetch took', 'document', 'upstream', 'reason'], rows, note: `Keys that this node fetches: failing ones first, then stale ones, then the slowest; then those with pushed documents.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}` };
+    const { feeds, count, truncated, missing_nodes: missing } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
+    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.failures ?? 0), number(feed.fetch_seconds ?? 0, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.pushed ? 'pushed' : feed.upstream, feed.node ?? '–', feed.reason ?? '']);
+    return { head: ['key', 'state', 'failures', 'last fetch took', 'document', 'upstream', 'node', 'reason'], rows, note: `Failing keys first, then stale ones, then the slowest; then those with pushed documents.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}${missing ? ` Without those of ${missing.join(', ')}, which didn’t answer.` : ''}` };
   }],
   users: ['Users', 'Part of the user’s id', async (search) => {
     const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
