@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CONNECTIONS_MAX = 20000, FRAME_BYTES_MAX = 16 << 20, HEAD_BYTES_MAX = 8192 };
+enum { CONNECTIONS_MAX = 20000, FRAME_BYTES_MAX = 16 << 20, HEAD_BYTES_MAX = 8192, RINGS_MAX = 128 };
 
-enum mode { ECHO, CHAT };
+enum mode { ECHO, CHAT, ROOMS };
 enum io { IO_EPOLL, IO_SENDFILE, IO_URING, IO_DIRECT };
 
 struct options {
@@ -61,6 +61,15 @@ bool ws_echo_in_place(uint8_t *bytes, size_t len, size_t *in, size_t *out);
 
 // The answer to a whole request head, or NULL; `head_len` is 0 while it isn't complete.
 struct frame *ws_accept(const uint8_t *bytes, size_t len, size_t *head_len);
+
+// The connections that have subscribed to a room, in the order in which they did. They never leave it.
+struct room {
+    unsigned *members;
+    size_t count, cap;
+};
+
+// Handles a text of connection `conn`. The room of a publication, whose text is by then the delivery; else NULL.
+const struct room *room_of(unsigned conn, uint8_t *text, size_t len);
 
 bool partial_append(struct partial **partial, const uint8_t *bytes, size_t len);
 void partial_consume(struct partial **partial, size_t len);

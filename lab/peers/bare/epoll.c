@@ -63,19 +63,38 @@ static bool flush(int fd) {
     return true;
 }
 
-static void broadcast(struct frame *frame) {
-    for (int fd = 0; fd < top; fd++) {
-        struct conn *c = &conns[fd];
-        if (c->state != OPEN) continue;
-        if (c->out) {
-            skipped++;
-            continue;
-        }
-        c->out = frame;
-        frame->refs++;
-        flush(fd);
+static void send_to(int fd, struct frame *frame) {
+    struct conn *c = &conns[fd];
+    if (c->state != OPEN) return;
+    if (c->out) {
+        skipped++;
+        return;
     }
+    c->out = frame;
+    frame->refs++;
+    flush(fd);
+}
+
+static void broadcast(struct frame *frame) {
+    for (int fd = 0; fd < top; fd++) send_to(fd, frame);
     frame_release(frame);
+}
+
+static struct frame *text_frame(const char *text) {
+    return frame_of_payload((const uint8_t *)text, strlen(text), 1, false);
+}
+
+// Sends a publication to the members of its room one by one, then the acknowledgement.
+static void handle_text(int fd, uint8_t *text, size_t len) {
+    static struct frame *ok;
+    if (!ok) ok = text_frame("{\"type\":\"ok\"}");
+    const struct room *room = room_of((unsigned)fd, text, len);
+    if (room) {
+        struct frame *delivery = frame_of_payload(text, len, 1, false);
+        for (size_t i = 0; i < room->count; i++) send_to((int)room->members[i], delivery);
+        frame_release(delivery);
+    }
+    send_to(fd, ok);
 }
 
 // Takes what is whole out of `bytes`; returns how much, -1 where the connection ended.
@@ -91,6 +110,9 @@ static ssize_t take(int fd, uint8_t *bytes, size_t len) {
         c->out = answer;
         if (!flush(fd)) return -1;
         done = head_len;
+        static struct frame *welcome;
+        if (!welcome) welcome = text_frame("{\"type\":\"welcome\"}");
+        if (options.mode == ROOMS) send_to(fd, welcome);
     }
     if (options.mode == ECHO) {
         size_t in, out;
@@ -110,7 +132,9 @@ static ssize_t take(int fd, uint8_t *bytes, size_t len) {
         ssize_t taken = ws_frame(bytes + done, len - done, &head);
         if (taken < 0 || (taken > 0 && head.opcode == 8)) return end(fd), -1;
         if (taken == 0) return (ssize_t)done;
-        if (head.opcode <= 2)
+        if (head.opcode <= 2 && options.mode == ROOMS)
+            handle_text(fd, bytes + done + head.head, head.payload);
+        else if (head.opcode <= 2)
             broadcast(frame_of_payload(bytes + done + head.head, head.payload, head.opcode,
                                        options.io == IO_SENDFILE));
         if (c->state == FREE) return -1;

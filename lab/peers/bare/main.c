@@ -63,12 +63,12 @@ static int choice(const char *value, const char *const *names) {
 }
 
 static void usage(void) {
-    fputs("bare --mode echo|chat --port N [--io epoll|sendfile|uring|direct] [--lowat BYTES] [--rings N]\n", stderr);
+    fputs("bare --mode echo|chat|rooms --port N [--io epoll|sendfile|uring|direct] [--lowat BYTES] [--rings N]\n", stderr);
     exit(2);
 }
 
 int main(int argc, char **argv) {
-    static const char *const modes[] = {"echo", "chat", NULL};
+    static const char *const modes[] = {"echo", "chat", "rooms", NULL};
     static const char *const ios[] = {"epoll", "sendfile", "uring", "direct", NULL};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc) usage();
@@ -78,9 +78,10 @@ int main(int argc, char **argv) {
         else if (!strcmp(name, "--io") && io >= 0) options.io = (enum io)io;
         else if (!strcmp(name, "--port")) options.port = number;
         else if (!strcmp(name, "--lowat")) options.lowat_bytes = number;
-        else if (!strcmp(name, "--rings") && number > 0 && number <= 16) options.rings = (unsigned)number;
-        else usage();
+        else if (!strcmp(name, "--rings") && number > 0 && number <= RINGS_MAX) options.rings = (unsigned)number;
+        else if (strcmp(name, "--protocol")) usage();
     }
+    if (options.mode == ROOMS && options.io != IO_EPOLL) usage();
     struct rlimit files;
     if (!getrlimit(RLIMIT_NOFILE, &files)) {
         files.rlim_cur = files.rlim_max;

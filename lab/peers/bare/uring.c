@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { SUBMIT_MAX = 1024, COMPLETIONS = 32768, BUFFER_BYTES = 4096, FILES_PER_RING = 14000 };
-enum { RINGS_MAX = 16, GROUP = 1 };
+enum { GROUP = 1 };
 enum kind { ACCEPT, RECEIVE, SEND, SHUTDOWN, CLOSE };
 
 struct conn {

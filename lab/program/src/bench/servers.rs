@@ -17,6 +17,11 @@ const DESCRIPTORS_KEPT: usize = 1000;
 const DIRECT_MAX: usize = 255_000;
 /// Maximum number of cores for Stentor if one core can't hold the connections.
 const CORES_MAX: usize = 4;
+/// Number of connections for each ring of the bare loop without descriptors. Its rings hold 14,000, and the kernel chooses one for
+/// each connection at random.
+const RING_CONNECTIONS: usize = 10_000;
+/// Maximum number of its rings.
+const RINGS_MAX: usize = 128;
 
 /// The application that a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,18 +109,29 @@ impl Contestant {
             // The user who started the server has set its limits.
             None if self.known.running.is_some() => usize::MAX,
             None if self.is_on_io_uring() => DIRECT_MAX * CORES_MAX,
-            Some(_) if self.known.args.iter().any(|arg| arg == "direct") => DIRECT_MAX,
+            Some(_) if self.is_direct_loop() => RING_CONNECTIONS * RINGS_MAX,
             _ => 0,
         };
         descriptors.max(without).max(1)
     }
 
-    /// The same server with as many of Stentor's cores as the connections need. All run on the core to which servers
-    /// are pinned.
+    /// The same server with as many of Stentor's cores, or of the bare loop's rings, as the connections need. All run on the
+    /// core to which servers are pinned.
     pub(super) fn holding(&self, connections: usize) -> Self {
-        let direct = self.known.peer.is_none() && self.is_on_io_uring();
-        let cores = if direct { connections.div_ceil(DIRECT_MAX).clamp(1, CORES_MAX) } else { self.cores };
-        Self { cores, ..self.clone() }
+        let mut server = self.clone();
+        if self.known.peer.is_none() && self.is_on_io_uring() {
+            server.cores = connections.div_ceil(DIRECT_MAX).clamp(1, CORES_MAX);
+        }
+        if self.is_direct_loop() {
+            let rings = connections.div_ceil(RING_CONNECTIONS).clamp(1, RINGS_MAX);
+            server.known.args.extend(["--rings".to_owned(), rings.to_string()]);
+        }
+        server
+    }
+
+    /// Returns `true` for the bare loop that holds connections without file descriptors.
+    fn is_direct_loop(&self) -> bool {
+        self.known.peer.is_some() && self.known.args.iter().any(|arg| arg == "direct")
     }
 
     fn is_on_io_uring(&self) -> bool {
@@ -174,5 +190,24 @@ impl Contestant {
             command.core = None;
         }
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loop_without_descriptors_has_a_ring_for_ten_thousand_connections() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
+        let catalogue = Catalogue::read(&peers).unwrap();
+        let options = Options::new(PathBuf::new(), peers);
+        let server = Contestant::find("bare-direct", &catalogue, &options).unwrap();
+        assert!(server.holds() >= 1_000_000);
+        for (connections, rings) in [(1, "1"), (100_000, "10"), (1_000_000, "100"), (10_000_000, "128")] {
+            let server = server.holding(connections);
+            let args = server.command(Application::Chat, Protocol::WebSocket, None).args;
+            assert_eq!(args[args.len() - 2..], ["--rings", rings]);
+        }
     }
 }
