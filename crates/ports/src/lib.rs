@@ -63,7 +63,7 @@ pub use identity::{
     is_named,
 };
 pub use ledger::{Charge, Class, Ledger};
-pub use lifecycle::{Drain, Lifecycle, MetricSource};
+pub use lifecycle::{Drain, Lifecycle, MetricSource, NewConnections};
 pub use link::{
     LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry,
     LinkHandshake, LinkHeaders, LinkInbox, LinkMessage, LinkMessages, LinkParser, LinkQueued, LinkRefusal,

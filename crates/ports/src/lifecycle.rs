@@ -3,6 +3,18 @@
 use crate::{Done, Histogram, Metric, Readiness};
 use std::time::Duration;
 
+/// The process that accepts new connections while a node drains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NewConnections {
+    /// This process, until the window is over.
+    Accepted,
+    /// The process that starts after this one. A service manager may have the listening sockets: then connections wait in their queues.
+    #[default]
+    Waiting,
+    /// Another process, which has taken the listening sockets over.
+    Elsewhere,
+}
+
 /// The times of a drain. The node isn't ready ([`Lifecycle::readiness`]) as soon as the drain begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drain {
@@ -12,9 +24,8 @@ pub struct Drain {
     pub window: Duration,
     /// Time after `window` until which the remaining connections must end.
     pub timeout: Duration,
-    /// `true` if the node accepts new connections until the window is over. `false` if it stops accepting at once, because
-    /// another process or a service manager has the listening sockets.
-    pub listens: bool,
+    /// The process that accepts new connections.
+    pub new_connections: NewConnections,
 }
 
 impl Drain {

@@ -15,6 +15,8 @@ pub struct DrainState {
     replaced_at: Option<Instant>,
     is_draining: bool,
     is_finishing: bool,
+    /// `true` if connections stay open for further requests of existing sessions while the node drains.
+    keeps_connections: bool,
 }
 
 impl DrainState {
@@ -24,9 +26,10 @@ impl DrainState {
         self.is_draining = false;
     }
 
-    /// Opens the window in which sessions end. No session begins from now on.
-    pub fn open_window(&mut self) {
-        self.is_draining = true;
+    /// Opens the window in which sessions end. No session begins from now on. `keeps_connections` is `true` if connections stay
+    /// open for further requests of existing sessions.
+    pub fn open_window(&mut self, keeps_connections: bool) {
+        (self.is_draining, self.keeps_connections) = (true, keeps_connections);
     }
 
     /// Finishes the drain, because all sessions have ended. From now on, connections end after their response.
@@ -38,6 +41,12 @@ impl DrainState {
     #[inline]
     pub fn is_draining(&self) -> bool {
         self.is_draining
+    }
+
+    /// `true` if a connection stays open after a response. `is_of_session` is `true` for a response to an existing session.
+    #[inline]
+    pub(crate) fn keeps_connection(&self, is_of_session: bool) -> bool {
+        !self.is_draining || self.keeps_connections && is_of_session
     }
 
     /// `true` once all sessions have ended: connections end after their response.

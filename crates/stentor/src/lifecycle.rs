@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::CoreFailed;
-use stentor_ports::{Drain, Lifecycle};
+use stentor_ports::{Drain, Lifecycle, NewConnections};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -112,7 +112,7 @@ pub(crate) async fn run(
     };
     let drain = match signal {
         "SIGINT" => Drain::within(drain().timeout),
-        TAKEOVER => Drain { delay: TAKEOVER_DELAY, listens: false, ..drain() },
+        TAKEOVER => Drain { delay: TAKEOVER_DELAY, new_connections: NewConnections::Elsewhere, ..drain() },
         _ => drain(),
     };
     let Drain { delay, window, timeout, .. } = drain;
@@ -140,7 +140,8 @@ pub(crate) async fn run(
                     // drain continues with the remaining time.
                     let left = deadline.saturating_duration_since(Instant::now());
                     let window = left.saturating_sub(DRAIN_GRACE.saturating_add(timeout));
-                    plane.drain(Drain { delay: Duration::ZERO, window, timeout, listens: false });
+                    let new_connections = NewConnections::Elsewhere;
+                    plane.drain(Drain { delay: Duration::ZERO, window, timeout, new_connections });
                     continue;
                 }
                 if std::mem::replace(&mut is_signalled, true) {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use stentor_control::{AdminListener, Secrets};
 use stentor_edge::StaticRoute;
-use stentor_ports::{Done, Drain, Lifecycle};
+use stentor_ports::{Done, Drain, Lifecycle, NewConnections};
 use tokio::sync::mpsc;
 
 /// Maximum time that a takeover waits until all cores have stopped accepting. The new process waits for 5 s.
@@ -181,7 +181,9 @@ pub(crate) async fn serve(
     }
     let stopping = || {
         notify(Notice::Stopping);
-        drain(&reloader.running(), !is_activated)
+        // A service manager keeps the sockets that it has passed.
+        let new_connections = if is_activated { NewConnections::Waiting } else { NewConnections::Accepted };
+        drain(&reloader.running(), new_connections)
     };
     let outcome = lifecycle::run(plane.lifecycle, ended, control.failed(), signals, stopping).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
@@ -225,9 +227,9 @@ impl Running for RunningServer {
 }
 
 /// Returns the configured times of a drain after SIGTERM.
-fn drain(config: &Config, listens: bool) -> Drain {
+fn drain(config: &Config, new_connections: NewConnections) -> Drain {
     let Server { drain_delay, drain_window, shutdown_timeout, .. } = config.server;
-    Drain { delay: drain_delay, window: drain_window, timeout: shutdown_timeout, listens }
+    Drain { delay: drain_delay, window: drain_window, timeout: shutdown_timeout, new_connections }
 }
 
 /// Prints the ready line, for which scripts wait.

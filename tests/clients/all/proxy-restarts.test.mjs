@@ -86,8 +86,12 @@ test('a process takes over: all clients return, also those that connect meanwhil
   const publisher = publishing(t, logs, 'takeover');
   await more(publisher, 5);
   await node(t);
-  // Proxies have idle connections to the old process.
-  const late = await everybody(t, ['socket.io-client by polling', '@stentor/client', 'EventSource'], 'late');
+  const kinds = ['socket.io-client by polling', '@stentor/client', 'EventSource'];
+  // Proxies have idle connections to the old process, until its window opens: then it disconnects the first client.
+  const late = await everybody(t, kinds, 'late');
+  await until('a client has been disconnected', () => logs.some(({ isOpen, opens }) => !isOpen || opens.length > 1));
+  const later = await everybody(t, kinds, 'later');
+  assert.equal(named(later.filter(({ failures }) => failures.length > 0)), '', 'no request of theirs reaches the old process');
   assert.equal((await within(old.closed, 'the end of the old process'))[0], 0);
   await back(logs);
   await until(() => `the late clients stay connected: ${named(late.filter(({ isOpen }) => !isOpen))}`, () => late.every(({ isOpen }) => isOpen));

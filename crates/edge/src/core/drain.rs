@@ -17,6 +17,10 @@
 //! SSE streams end in the last second of the window. Their `retry` makes each browser's `EventSource` reconnect when the next
 //! process listens.
 //!
+//! After a takeover, connections without a request end when the window opens, and the others after their response. So new requests of
+//! a proxy, which shares its connections among its clients, reach the other process. Requests of existing sessions must still reach
+//! this one: the other process relays them, or connections stay open while clients of this core poll.
+//!
 //! In a cluster, a node waits after the window for Socket.IO clients that can be recovered, because the nodes to which they
 //! reconnect fetch their sockets from here.
 //!
@@ -26,14 +30,14 @@
 use super::table::{Conn, Machine};
 use super::timer::Timer;
 use super::{Connections, Mail, Protocols, Upkeep, actions, end};
-use crate::ports::Drain;
+use crate::ports::{Drain, NewConnections};
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};
 use stentor_session::app::Sent;
 use stentor_session::identity::{ClientId, End};
 use stentor_session::message::Envelope;
-use stentor_session::protocols::client::ActiveTransport;
+use stentor_session::protocols::client::{ActiveTransport, ClientState};
 
 /// Interval between checks of a session whose pending deliveries haven't been sent.
 const PENDING_RETRY: Duration = Duration::from_millis(100);
@@ -65,6 +69,8 @@ pub(super) struct Draining {
     window_begins: Instant,
     window_ends: Instant,
     ends: Instant,
+    /// `true` if another process accepts new connections.
+    is_replaced: bool,
     /// The time until which other nodes can recover clients.
     recovery_ends: Instant,
     /// `true` if this core has no work left. The other cores can see it.
@@ -123,7 +129,7 @@ impl Upkeep {
         drain: Drain,
     ) {
         let now = protocols.ex.now();
-        if !drain.listens {
+        if drain.new_connections != NewConnections::Accepted {
             conns.driver.stop_listening();
         }
         let window_begins = now + drain.delay;
@@ -136,6 +142,7 @@ impl Upkeep {
             window_begins,
             window_ends,
             ends: window_ends + drain.timeout,
+            is_replaced: drain.new_connections == NewConnections::Elsewhere,
             recovery_ends: window_begins,
             is_idle: false,
             targets: Vec::new(),
@@ -147,8 +154,10 @@ impl Upkeep {
             relayed_end: window_ends,
             random: fastrand::Rng::with_seed(seed),
         }));
-        // If this process doesn't keep the listening sockets, another process has them already.
-        let replaced_at = if drain.listens { window_ends + RESTART_TIME } else { window_begins };
+        let replaced_at = match drain.new_connections {
+            NewConnections::Accepted => window_ends + RESTART_TIME,
+            NewConnections::Waiting | NewConnections::Elsewhere => window_begins,
+        };
         // A window that was already open starts again with the remaining sessions.
         protocols.ex.drain_mut().begin(replaced_at);
         self.continue_drain(conns, protocols, mail);
@@ -197,8 +206,12 @@ impl Upkeep {
             conns.driver.timer_set(drain.window_begins, Timer::Drain.token());
         } else if now < drain.window_ends && !(protocols.ex.is_draining() && drain.is_empty()) {
             if !protocols.ex.is_draining() {
-                protocols.ex.drain_mut().open_window();
+                let keeps_connections = !drain.is_replaced || needs_connections(protocols);
+                protocols.ex.drain_mut().open_window(keeps_connections);
                 begin_window(conns, protocols, &mut drain);
+                if !keeps_connections {
+                    end_idle(conns, protocols);
+                }
             }
             if drain.retry_at <= now {
                 drain.retry_at = now + PENDING_RETRY;
@@ -264,6 +277,26 @@ fn begin_window(conns: &mut Connections<impl Driver>, protocols: &mut Protocols,
     drain.slots = targets.len();
     drain.targets = targets;
     drain.set_next();
+}
+
+/// Returns `true` if requests of this core's clients reach this process only by open connections: some clients poll, and the other
+/// process can't relay.
+fn needs_connections(protocols: &Protocols) -> bool {
+    let polls =
+        |state: &ClientState| !state.ended && !matches!(state.transport, ActiveTransport::WebSocket(_));
+    protocols.ex.options().relay.is_none() && protocols.clients.iter().any(|client| polls(client.state()))
+}
+
+/// Ends all connections without a request. A request that crosses with the end gets no response, so its client can send it again
+/// (RFC 9112, section 9.3.1).
+fn end_idle(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) {
+    for index in conns.table.indices() {
+        if conns.table.get(index).is_some_and(
+            |conn| matches!(&conn.machine, Machine::Http(connection) if connection.http.is_idle()),
+        ) {
+            end::end(conns, protocols, index);
+        }
+    }
 }
 
 /// Ends a session whose slot has come. Returns `false` if the session has pending deliveries and stays.

@@ -1,9 +1,13 @@
 //! A node that drains: all clients are notified, no request hangs, and the node ends in time.
 
-use crate::harness::{HOUR, Http, Server, Stream, Ws, on_one_and_three, pass};
+use crate::harness::io::post;
+use crate::harness::{HOUR, Http, Io, Server, Stream, Way, Ws, on_one_and_three, pass};
+use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{App, StaticRoute};
-use stentor_ports::Drain;
+use stentor_edge::{App, Options, StaticRoute};
+use stentor_ports::{
+    ClientConnection, Done, Drain, Location, NewConnections, NodeTag, Relay, RelayPermit, SessionName,
+};
 
 fn request(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -191,7 +195,7 @@ const SLOW: Drain = Drain {
     delay: Duration::from_secs(5),
     window: Duration::from_secs(30),
     timeout: Duration::from_secs(10),
-    listens: true,
+    new_connections: NewConnections::Accepted,
 };
 
 #[test]
@@ -252,4 +256,117 @@ fn in_the_window_no_session_begins_and_existing_ones_are_served() {
     server.plane().drain(Drain::within(HOUR));
     goodbye(&mut subscriber);
     server.until_metric("connections", |connections| connections == 0);
+}
+
+/// A drain after another process has taken over.
+const TAKEOVER: Drain =
+    Drain { delay: SECOND, window: HOUR, new_connections: NewConnections::Elsewhere, ..SLOW };
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The relay of a node that doesn't pass on any connection.
+#[derive(Debug)]
+struct Unused;
+
+impl Relay for Unused {
+    fn reaches(&self, _: NodeTag) -> bool {
+        false
+    }
+
+    fn relay(&self, _: NodeTag, _: ClientConnection, _: RelayPermit) {}
+
+    fn find(&self, _: NodeTag, _: Done<Location>) {}
+
+    fn locate(&self, _: SessionName<'_>, _: bool, _: Done<Location>) {}
+}
+
+/// Sets the options of a node of a cluster.
+fn in_cluster(options: &mut Options) {
+    options.node_tag = Some(NodeTag(1));
+    options.relay = Some(Arc::new(Unused));
+}
+
+/// Connections without a request, as a proxy keeps them. Each has had a response.
+fn pooled(server: &Server) -> Vec<Http> {
+    let mut pool: Vec<Http> = (0..6).map(|_| server.http()).collect();
+    for http in &mut pool {
+        assert_eq!(http.get("/healthz").header("connection"), "keep-alive");
+    }
+    pool
+}
+
+#[test]
+fn after_a_takeover_connections_end_without_a_request_or_after_their_response() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.request_timeout = HOUR);
+        // Sessions keep the window open.
+        let members = server.members_on_each_core("r");
+        let mut pool = pooled(&server);
+        let mut requests = waiting(&server);
+        let mut begun = server.http();
+        begun.send(&request("/healthz")[..10]);
+        server.plane().drain(TAKEOVER);
+        pass(SECOND / 2);
+        for http in &mut pool {
+            assert_eq!(http.get("/healthz").header("connection"), "keep-alive");
+        }
+        pass(SECOND);
+        pool.iter_mut().for_each(Http::expect_end);
+        begun.send(&request("/healthz")[10..]);
+        (0..requests.len()).for_each(|n| server.document(&n.to_string(), "1"));
+        for http in requests.iter_mut().chain([&mut begun]) {
+            let answer = http.response();
+            assert_eq!((answer.status, answer.header("connection")), (200, "close"));
+            http.expect_end();
+        }
+        assert_eq!(server.metric("connections"), members.len() as u64);
+    });
+}
+
+/// In a cluster, the other process relays the requests of polling clients. A process without a cluster keeps its connections for
+/// them.
+#[test]
+fn after_a_takeover_requests_of_polling_clients_reach_this_process() {
+    for (is_in_cluster, connection) in [(true, "close"), (false, "keep-alive")] {
+        let server = Server::quiet(1, App::Echo, |options| {
+            if is_in_cluster {
+                in_cluster(options);
+            }
+        });
+        let mut pool = pooled(&server);
+        let mut io = Io::engine(&server, Way::Polling);
+        io.begin_poll();
+        let message = post(&io.target("polling"), "text/plain;charset=UTF-8", b"4a");
+        let (begin, end) = message.split_at(message.len() - 1);
+        io.posts().send(begin);
+        server.plane().drain(TAKEOVER);
+        pass(SECOND * 2);
+        io.posts().send(end);
+        for answer in [io.posts().response(), io.end_poll()] {
+            assert_eq!((answer.status, answer.header("connection")), (200, connection));
+        }
+        for http in &mut pool {
+            if !is_in_cluster {
+                assert_eq!(http.get("/healthz").header("connection"), "close");
+            }
+            http.expect_end();
+        }
+    }
+}
+
+#[test]
+fn in_the_window_requests_reach_sessions_on_other_cores() {
+    let server = Server::quiet(3, App::Echo, |_| {});
+    // Sessions keep the window of each core open.
+    let sockets = server.ws_on_each_core("/ws");
+    let mut pool = pooled(&server);
+    let mut io = Io::engine(&server, Way::Polling);
+    server.plane().drain(Drain { delay: Duration::ZERO, window: HOUR, ..SLOW });
+    pass(SECOND);
+    let message = post(&io.target("polling"), "text/plain;charset=UTF-8", b"4a");
+    for http in &mut pool {
+        assert_eq!(http.ask(&message).text(), "ok");
+        io.expect("4a");
+    }
+    drop(sockets);
 }

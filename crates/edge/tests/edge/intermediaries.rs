@@ -4,7 +4,7 @@ use crate::harness::{HOUR, Http, Response, Server, UPGRADE, now, on_one_and_thre
 use std::time::{Duration, SystemTime};
 use stentor_edge::{Hosts, Options, Origins};
 use stentor_hub::FeedState;
-use stentor_ports::Drain;
+use stentor_ports::{Drain, NewConnections};
 
 const SECOND: Duration = Duration::from_secs(1);
 const GOOD: &str = "http://good.test";
@@ -177,7 +177,12 @@ fn pages_of_allowed_origins_can_read_errors() {
     assert_eq!((answer.status, readable.map(|name| answer.header(name))), (414, ["*", ""]));
     let _session = server.client();
     let (window, timeout) = (SECOND * 60, HOUR);
-    server.plane().drain(Drain { delay: Duration::ZERO, window, timeout, listens: true });
+    server.plane().drain(Drain {
+        delay: Duration::ZERO,
+        window,
+        timeout,
+        new_connections: NewConnections::Accepted,
+    });
     server.until_metric("drain_sessions_pending", |pending| pending == 1);
     for target in ["/socket.io/?EIO=4&transport=polling", "/sse/k"] {
         check_error(&server, 503, request("GET", target, ""));
@@ -341,7 +346,12 @@ fn event_sources_reconnect_after_a_drain() {
         };
         let streams: Vec<Http> = (0..8).map(stream).collect();
         let begun = now();
-        server.plane().drain(Drain { delay: Duration::ZERO, window, timeout: window, listens: true });
+        server.plane().drain(Drain {
+            delay: Duration::ZERO,
+            window,
+            timeout: window,
+            new_connections: NewConnections::Accepted,
+        });
         server.until_metric("drain_sessions_pending", |pending| pending == 8);
         for _ in 0..20 {
             let left = || (window - (now() - begun)).as_millis() as u64;

@@ -51,6 +51,12 @@ impl Executor {
         self.context.drain.is_draining()
     }
 
+    /// `true` if a connection stays open after a response. `is_of_session` is `true` for a response to an existing session.
+    #[inline]
+    pub(crate) fn keeps_connection(&self, is_of_session: bool) -> bool {
+        self.context.drain.keeps_connection(is_of_session)
+    }
+
     /// `true` once a drain has ended all sessions: connections end after their response.
     #[inline]
     pub fn is_finishing(&self) -> bool {

@@ -98,7 +98,8 @@ impl Response for Awaited {
         if !status.in_flight {
             if let Some(position) = self.unchanged {
                 self.state.is_whole = true;
-                self.answer_unchanged(self.options(ex), position, out);
+                let options = self.options(ex);
+                self.answer_unchanged(options, position, out);
             } else if ex.is_draining() {
                 self.fail(ex, 503, "the server is shutting down", out);
             } else {
@@ -118,7 +119,8 @@ impl Response for Awaited {
     fn fail(&mut self, ex: &Executor, status: u16, why: &str, out: &mut Vec<u8>) {
         ex.metrics().request_errors.add(1);
         self.state.is_whole = true;
-        self.write_error(self.options(ex), status, why, out);
+        let options = self.options(ex);
+        self.write_error(options, status, why, out);
     }
 }
 
@@ -210,12 +212,10 @@ impl Awaited {
         text(out, options, status, &self.headers(Some(&tag), cache_control), "");
     }
 
-    fn options(&self, ex: &Executor) -> ResponseOptions {
-        ResponseOptions {
-            keep_alive: self.state.keep_alive && !ex.is_draining(),
-            head_only: self.head_only,
-            date: ex.date(),
-        }
+    /// Options of the response, after which the connection stays open or ends.
+    fn options(&mut self, ex: &Executor) -> ResponseOptions {
+        self.state.keep_alive &= ex.keeps_connection(false);
+        ResponseOptions { keep_alive: self.state.keep_alive, head_only: self.head_only, date: ex.date() }
     }
 }
 
@@ -268,7 +268,7 @@ fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> RequestOutcome
 fn subscribe(
     cx: &mut RequestContext<'_>,
     key: Key,
-    awaited: Awaited,
+    mut awaited: Awaited,
     identity: Option<Arc<Identity>>,
     decided: Option<Decided>,
 ) -> RequestOutcome {
@@ -293,7 +293,8 @@ fn subscribe(
         NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
     };
     cx.count_error();
-    awaited.write_error(awaited.options(cx.ex), status, &why, cx.out);
+    let options = awaited.options(cx.ex);
+    awaited.write_error(options, status, &why, cx.out);
     cx.answered()
 }
 

@@ -210,7 +210,7 @@ impl<'a> RequestContext<'a> {
 
     /// Moves the connection to the core of its client, or answers that this isn't possible now.
     pub(crate) fn move_to(&mut self, core: CoreId) -> RequestOutcome {
-        if self.ex.is_draining() || self.stays {
+        if self.ex.is_finishing() || self.stays {
             return self.unavailable("1", &[], "the session's core is busy; try again");
         }
         RequestOutcome::Move(core)

@@ -26,7 +26,8 @@ impl Drains {
 }
 
 const TEN: Duration = Duration::from_secs(10);
-const SLOW: Drain = Drain { delay: TEN, window: TEN, timeout: TEN, listens: true };
+const SLOW: Drain =
+    Drain { delay: TEN, window: TEN, timeout: TEN, new_connections: NewConnections::Accepted };
 
 /// Runs the server with these signals, and asserts the outcome and the number of calls of `drain`. `ends`
 /// says when the data plane ends. If `fails` is `true`, the control plane fails.
@@ -62,7 +63,8 @@ async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcom
     let told = match signals.first() {
         Some(&"SIGINT") => vec![Drain::within(TEN)],
         Some(&TAKEOVER) => {
-            vec![Drain { delay: TAKEOVER_DELAY, listens: false, ..SLOW }, Drain::within(TEN)]
+            let new_connections = NewConnections::Elsewhere;
+            vec![Drain { delay: TAKEOVER_DELAY, new_connections, ..SLOW }, Drain::within(TEN)]
         }
         _ => vec![SLOW],
     };

@@ -104,7 +104,7 @@ fn connections_for_another_node_end_evenly_when_this_one_drains() {
     let (server, connections) = relaying_server();
     let mut clients: Vec<_> = (0..20).map(|_| relayed(&server, &connections)).collect();
     let (hour, window) = (Duration::from_secs(3600), Duration::from_secs(20));
-    server.plane().drain(Drain { delay: Duration::ZERO, window, timeout: hour, listens: false });
+    server.plane().drain(Drain { delay: Duration::ZERO, window, timeout: hour, ..Drain::default() });
     // One connection ends per second.
     let mut open = 20;
     until("the first one to end", || {

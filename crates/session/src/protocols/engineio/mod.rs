@@ -138,6 +138,7 @@ impl Response for Poll {
                     return;
                 }
                 client.handle_response_end(cx.ex);
+                self.state.keep_alive &= cx.ex.keeps_connection(true);
                 payload::write_answer(out, date, self, &records, &[]);
             }
             (PollAnswer::Pending | PollAnswer::Heartbeat, _) => return,

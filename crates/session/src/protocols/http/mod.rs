@@ -187,7 +187,7 @@ impl Http {
 
     /// Returns `true` if no part of a request has arrived.
     pub fn is_idle(&self) -> bool {
-        !self.is_busy() && self.buffer.is_empty()
+        !self.is_busy() && self.buffer.is_empty() && self.body.is_none()
     }
 
     /// Returns `true` if the connection ends now, because no response is left. `finishing` is `true` if the node has drained.

@@ -196,7 +196,7 @@ impl Http {
         let engine = engine_of(request.path(), cx.ex.options());
         let (mut context, _, clients) = self.request_context(cx, request, engine.as_ref(), out);
         let outlives_drain = find(request.path(), engine.as_ref(), context.ex.options()).outlives_drain();
-        context.options.keep_alive &= !context.ex.is_draining() || outlives_drain;
+        context.options.keep_alive &= context.ex.keeps_connection(outlives_drain);
         let outcome = answered.resume(&mut context, clients);
         self.after_request(cx, request, &outcome, &out[before..]);
         outcome
@@ -279,9 +279,9 @@ impl Http {
         if let Err(reached) = count(cx, &target, slot) {
             return cx.refuse_limit(reached);
         }
-        // While the node drains, only requests of existing sessions keep their connection. For a new session, the client
-        // may reach another node.
-        cx.options.keep_alive &= !cx.ex.is_draining() || target.outlives_drain();
+        // While the node drains, at most requests of existing sessions keep their connection. For a new session, the client may
+        // reach another node.
+        cx.options.keep_alive &= cx.ex.keeps_connection(target.outlives_drain());
         match target {
             Route::Health if cx.reads() => {
                 cx.answer(200, "text/plain; charset=utf-8", &[("Cache-Control", "no-store")], b"ok\n")
@@ -339,7 +339,9 @@ impl Http {
         let before = out.len();
         let engine = engine_of(request.path(), &options);
         let (mut context, _, clients) = self.request_context(cx, request, engine.as_ref(), out);
-        let outcome = match (answered, find(request.path(), engine.as_ref(), &options)) {
+        let target = find(request.path(), engine.as_ref(), &options);
+        context.options.keep_alive &= context.ex.keeps_connection(target.outlives_drain());
+        let outcome = match (answered, target) {
             (Some(answered), _) => answered.resume(&mut context, clients),
             (None, Route::Of(protocol, _)) => protocol.handle_body(&mut context, clients, buffered),
             (None, Route::Events(key)) => sse::handle_body(&mut context, key, buffered),
