@@ -1,11 +1,15 @@
 // socket.io-client 4.8, 3.1 and 2.5 in Node, as they come: each transport forced, and the upgrade.
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { createServer } from 'node:http';
 import test, { after } from 'node:test';
+import { NodeXHR } from 'engine.io-client';
+import { Server } from 'socket.io';
 import { io as io4 } from 'socket.io-client';
 import io2 from 'socket.io-client-2';
 import io3 from 'socket.io-client-3';
-import { clock, event, fixture, ways, within } from './harness.mjs';
+import { admin } from './admin.mjs';
+import { clock, event, fixture, listening, serve, until, ways, within } from './harness.mjs';
 
 // Namespaces, events and answers as the clients' own suites expect them; recovery is on.
 const server = await fixture({ after }, 'socketio-client');
@@ -182,4 +186,51 @@ function cut(engine) {
     transport._pollXhr?.abort?.();
     engine._onClose?.('transport error');
   }
+}
+
+/** Servers with a function that emits an event to all clients, and one that tells whether a client's poll is open. */
+const emitters = {
+  async 'the package socket.io'(t) {
+    const web = createServer();
+    const io = new Server(web);
+    t.after(() => io.close());
+    const url = `http://127.0.0.1:${await listening(t, web)}`;
+    return { url, emit: (isVolatile, n) => (isVolatile ? io.volatile : io).emit('news', n), polls: (id) => io.sockets.sockets.get(id).conn.transport.writable };
+  },
+  async Stentor(t) {
+    const stentor = await serve(t);
+    const polls = async (id) => (await admin(stentor, 'sessions', { sessions: [id] })).sessions[0].transport === 'polling';
+    return { url: stentor.http, emit: (isVolatile, n) => admin(stentor, 'emit', { namespace: '/', event: 'news', data: n, volatile: isVolatile }), polls };
+  },
+};
+
+for (const [name, start] of Object.entries(emitters)) {
+  test(`4.8 by polling: ${name} drops a volatile event while the client has no open poll`, async (t) => {
+    const held = [];
+    let holds = false;
+    /** The client's own polls, which wait while the test `holds` them. */
+    class Polling extends NodeXHR {
+      doPoll() {
+        if (holds) held.push(() => super.doPoll());
+        else super.doPoll();
+      }
+    }
+    const { url, emit, polls } = await start(t);
+    const socket = await connect(t, '4.8', 'polling', '', { url, transports: [Polling] });
+    const seen = [];
+    socket.on('news', (n) => seen.push(n));
+    const received = (n) => until(`event ${n}`, () => seen.includes(n));
+    holds = true;
+    await emit(false, 0);
+    await until('a poll that is held', () => held.length > 0);
+    await emit(true, 1);
+    await emit(false, 2);
+    holds = false;
+    held.shift()();
+    await received(2);
+    await until('an open poll', () => polls(socket.id));
+    await emit(true, 3);
+    await received(3);
+    assert.deepEqual(seen, [0, 2, 3]);
+  });
 }

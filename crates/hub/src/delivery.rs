@@ -26,7 +26,7 @@ use crate::notice::Notice;
 use crate::outbox::Entry;
 use crate::publication::{Body, Publication};
 use crate::publication_arena::{EncodingInProgress, PublicationRef};
-use crate::session::{SessionState, Sessions};
+use crate::session::{Session, SessionState, Sessions};
 use crate::session_id::SessionId;
 use crate::subscription::{Flags, Member, Policy};
 use crate::suspension::Suspensions;
@@ -77,7 +77,7 @@ impl<E: Encoder> Sessions<E> {
                 continue;
             }
             let session = &mut self.slots[member.session as usize];
-            if session.state != SessionState::Open {
+            if !session.state.is_open() {
                 continue;
             }
             let bytes = match last {
@@ -90,7 +90,8 @@ impl<E: Encoder> Sessions<E> {
             };
             let Some(bytes) = bytes else { continue };
             self.counters.due += 1;
-            if volatile && (session.outbox.waiting > 0 || session.in_flight > 0) {
+            let is_idle = |session: &Session| session.outbox.waiting == 0 && session.in_flight == 0;
+            if volatile && (session.state != SessionState::Open || !is_idle(session)) {
                 self.counters.dropped += 1;
                 self.events.dropped.add(session.id(member.session));
                 continue;
@@ -121,7 +122,7 @@ impl<E: Encoder> Sessions<E> {
         for member in members {
             let session = &mut self.slots[member.session as usize];
             let subscription = &mut session.subscriptions[member.subscription as usize];
-            if session.state == SessionState::Open {
+            if session.state.is_open() {
                 subscription.behind = further_behind(subscription.behind, step);
                 self.enqueue_document(*member, publication_ref);
             } else {
@@ -140,7 +141,7 @@ impl<E: Encoder> Sessions<E> {
     ) {
         let session = &mut self.slots[member.session as usize];
         session.subscriptions[member.subscription as usize].behind = behind;
-        if session.state == SessionState::Open {
+        if session.state.is_open() {
             let publication_ref = self.arena.insert(publication);
             self.enqueue_document(member, publication_ref);
             self.arena.release(publication_ref);
@@ -458,7 +459,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     pub(crate) fn has_pending(&self, id: SessionId) -> bool {
-        self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.state == SessionState::Open)
+        self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.state.is_open())
     }
 
     /// Returns the next notice to a session that isn't suspended. Ends the previous notice.

@@ -191,7 +191,7 @@ pub trait Tally: Send + Sync {
 /// takes no memory.
 #[derive(Clone, Default)]
 pub struct Emit {
-    /// `true` skips sessions with pending deliveries. A volatile message can't be recovered.
+    /// `true` skips sessions with pending deliveries, and sessions that aren't writable. A volatile message can't be recovered.
     pub volatile: bool,
     pub(crate) except: Exceptions,
     pub(crate) id: Option<NonZeroU64>,

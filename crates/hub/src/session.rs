@@ -32,22 +32,37 @@ pub(crate) fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
 /// The states of a session.
 ///
 /// ```text
+///              unwritable
+///                   ▲
+///                   ▼
 ///   reserved ───► open ◄──────► suspended ────┐
 ///      │           │                          ▼
 ///      │           ├────► terminating ─────► closed
 ///      └───────────┴────────────────────────► ▲
 /// ```
+///
+/// An unwritable session can do what an open one can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionState {
+    Open,
+    /// The session is open, and has no connection that can take deliveries now, as between two polls. Volatile messages
+    /// skip it.
+    Unwritable,
     /// The id is set aside for a session that may open later.
     Reserved,
-    Open,
     /// The connection is lost. The session receives no deliveries.
     Suspended,
     /// The session must end: new publications aren't enqueued.
     Terminating,
     /// The session's slot is free.
     Closed,
+}
+
+impl SessionState {
+    /// Returns `true` if publications are enqueued for the session.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::Open | Self::Unwritable)
+    }
 }
 
 /// A session. During a fan-out 2,000 of them must stay in the cache, so a test limits the size to 96 bytes.
@@ -257,12 +272,19 @@ impl<E: Encoder> Sessions<E> {
 
     /// Drops a session's pending deliveries until it is resumed. Returns `true` if it may be suspended.
     pub(crate) fn suspend(&mut self, id: SessionId) -> bool {
-        let Some(session) = self.alive_mut(id).filter(|session| session.state == SessionState::Open) else {
+        let Some(session) = self.alive_mut(id).filter(|session| session.state.is_open()) else {
             return false;
         };
         session.state = SessionState::Suspended;
         self.drop_pending(id.index);
         true
+    }
+
+    /// Sets whether a connection can take an open session's deliveries now.
+    pub(crate) fn set_writable(&mut self, id: SessionId, is_writable: bool) {
+        if let Some(session) = self.alive_mut(id).filter(|session| session.state.is_open()) {
+            session.state = if is_writable { SessionState::Open } else { SessionState::Unwritable };
+        }
     }
 
     /// Resumes a suspended session.

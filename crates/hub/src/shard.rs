@@ -199,6 +199,12 @@ impl<E: Encoder> Hub<E> {
         self.sessions.set_format(session, format);
     }
 
+    /// Sets whether a connection can take a session's deliveries now. Volatile messages skip a session without one. A session opens
+    /// and resumes with one.
+    pub fn set_writable(&mut self, session: SessionId, is_writable: bool) {
+        self.sessions.set_writable(session, is_writable);
+    }
+
     /// Ends a session: drops its pending deliveries and ends its subscriptions.
     pub fn handle_close(&mut self, session: SessionId) {
         for member in self.sessions.members(session) {

@@ -9,7 +9,7 @@ use crate::encoder::Encoder;
 use crate::outbox::Entry;
 use crate::publication::{FORMATS_MAX, FormatId};
 use crate::publication_arena::PublicationRef;
-use crate::session::{SessionState, Sessions, spilled};
+use crate::session::{Sessions, spilled};
 use crate::session_id::SessionId;
 use crate::subscription::{Flags, Member, NO_TOPIC, Policy, SubscribeOptions, Subscription};
 use crate::version_lag::UNKNOWN;
@@ -360,7 +360,7 @@ impl<E: Encoder> Sessions<E> {
     fn enqueue_again(&mut self, member: Member, publication_ref: PublicationRef) {
         let session = &self.slots[member.session as usize];
         let policy = session.subscriptions[member.subscription as usize].policy_now();
-        let bytes = if session.state != SessionState::Open {
+        let bytes = if !session.state.is_open() {
             None
         } else if policy == Policy::Latest && self.arena.is_document(publication_ref) {
             Some(0)

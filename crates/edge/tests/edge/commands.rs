@@ -16,8 +16,16 @@ use stentor_wire::engineio::Version;
 
 impl Server {
     pub(crate) fn emit(&self, target: Target, data: &str) -> usize {
+        self.emit_to(target, data, false)
+    }
+
+    pub(crate) fn emit_volatile(&self, target: Target, data: &str) -> usize {
+        self.emit_to(target, data, true)
+    }
+
+    fn emit_to(&self, target: Target, data: &str, volatile: bool) -> usize {
         let (event, data) = (Some("e".into()), Data::Json(data.to_owned().into()));
-        let give = |done| self.plane().command(target, Command::Emit { event, data, volatile: false, done });
+        let give = |done| self.plane().command(target, Command::Emit { event, data, volatile, done });
         answer(give).unwrap().sessions
     }
 
@@ -453,16 +461,10 @@ fn a_volatile_message_skips_clients_that_do_not_read() {
         let named = named(&clients);
         server.join_rooms(named.clone(), &["a"]);
         let large = format!("\"{}\"", "x".repeat(300_000));
-        let volatile = |target: Target, data: &str| {
-            let (event, data) = (Some("e".into()), Data::Json(data.to_owned().into()));
-            let give =
-                |done| server.plane().command(target, Command::Emit { event, data, volatile: true, done });
-            assert_eq!(answer(give).unwrap().sessions, 2);
-        };
         // Sends until the kernel accepts no more bytes for the client that doesn't read.
         let (mut sent, skipped) = (0, || server.metric("deliveries_dropped"));
         while skipped() == 0 {
-            volatile(room("a"), &large);
+            assert_eq!(server.emit_volatile(room("a"), &large), 2);
             sent += 1;
             clients[0].message();
             assert!(sent < 1_000, "the client's socket takes everything");
@@ -470,7 +472,7 @@ fn a_volatile_message_skips_clients_that_do_not_read() {
         // A command is answered in a later turn, after the metrics of earlier turns have been published.
         server.join_rooms(named.clone(), &["a"]);
         let before = skipped();
-        volatile(named.clone(), "1");
+        assert_eq!(server.emit_volatile(named.clone(), "1"), 2);
         assert_eq!(clients[0].message(), json!(["e", 1]));
         until("the message to be skipped", || skipped() == before + 1);
         assert_eq!(server.emit(room("a"), "2"), 2);
@@ -480,6 +482,34 @@ fn a_volatile_message_skips_clients_that_do_not_read() {
             seen += 1;
         }
         assert!(seen < sent, "{seen} of {sent}");
+        server.check_balance();
+    });
+}
+
+/// As in Socket.IO, no connection of a polling client takes a message between two polls.
+#[test]
+fn a_volatile_message_skips_clients_between_two_polls() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut io = Io::socket(&server, Way::Polling);
+        let sid = io.connect("", Value::Null)["sid"].clone();
+        let itself = nobody().session(PublicId::parse(sid.as_str().unwrap()).unwrap());
+        assert_eq!(server.join_rooms(itself.clone(), &["a"]).sessions, 1);
+        for target in [room("a"), itself] {
+            assert_eq!(server.emit_volatile(target.clone(), "1"), 1);
+            assert_eq!(server.emit(target.clone(), "2"), 1);
+            io.expect(r#"42["e",2]"#);
+            server.until_requested(|| io.begin_poll());
+            assert_eq!(server.emit_volatile(target.clone(), "3"), 1);
+            // The first message has ended the poll.
+            assert_eq!(server.emit_volatile(target, "4"), 1);
+            io.expect(r#"42["e",3]"#);
+        }
+        io.upgrade();
+        assert_eq!(server.emit(room("a"), "5"), 1);
+        io.expect(r#"42["e",5]"#);
+        assert_eq!(server.emit_volatile(room("a"), "6"), 1);
+        io.expect(r#"42["e",6]"#);
         server.check_balance();
     });
 }

@@ -1,6 +1,7 @@
 //! SockJS: every transport, the start, end and cost of sessions, and published attacks.
 //! The public suites check details such as headers and bodies of errors.
 
+use crate::commands::room;
 use crate::harness::{HOUR, Http, Seen, Server, now, on_one_and_three, request, takes};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,6 +119,27 @@ fn polls_get_everything_that_waits_in_one_frame() {
         http.send(receive("/sockjs/0/j", "jsonp?callback=cb"));
         assert_eq!(server.ask(post("/sockjs/1/j/jsonp_send", "[\"y\"]")).status, 200);
         assert_eq!(http.response().text(), wrapped("jsonp", r#"a["y"]"#));
+    });
+}
+
+#[test]
+fn a_volatile_message_skips_clients_between_two_polls() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = server.http();
+        let session = "/sockjs/0/volatile";
+        open(&mut http, session);
+        assert_eq!(send(&mut http, session, r#"["{\"type\":\"subscribe\",\"room\":\"a\"}"]"#), 204);
+        let shows = |frame: &str, data: u8| frame.contains(&format!(r#"\"data\":{data}"#));
+        for data in [1, 4] {
+            server.emit_volatile(room("a"), &data.to_string());
+            server.emit(room("a"), &(data + 1).to_string());
+            let frame = poll(&mut http, session);
+            assert_eq!((shows(&frame, data), shows(&frame, data + 1)), (false, true), "{frame}");
+            server.until_requested(|| http.send(receive(session, "xhr")));
+            server.emit_volatile(room("a"), &(data + 2).to_string());
+            assert!(shows(http.response().text(), data + 2));
+        }
     });
 }
 

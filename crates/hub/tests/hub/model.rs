@@ -45,7 +45,7 @@ recovered from the start, recovered nothing from the start, refused by another c
 refused by the home core, replayed, restarted with something waiting, same document, sent while suspended
 several rooms on another core, slow consumer, tail lost, too far behind for patches
 too many subscriptions, too many topics, unchanged state, unsupported by the new format
-used patches kept, volatile left out, wanted, wanted again after it was forgotten";
+used patches kept, volatile left out, volatile not writable, wanted, wanted again after it was forgotten";
 
 struct World {
     random: Random,
@@ -224,7 +224,8 @@ impl World {
             self.hubs[core].handle_time(self.now);
             self.shadow.time(core, self.now);
         }
-        match self.random.below(115) {
+        match self.random.below(117) {
+            115..117 => self.set_writable(),
             110..115 => self.send(),
             100..104 => self.emit(),
             104..107 => self.suspend(),

@@ -282,9 +282,16 @@ pub trait Client {
         }
     }
 
+    /// Sets the connection that carries the client. Without one, volatile messages skip its sessions.
+    fn set_transport(&mut self, ex: &mut Executor, transport: ActiveTransport) {
+        self.state_mut().transport = transport;
+        let is_writable = transport != ActiveTransport::None;
+        self.each_session(&mut |session| ex.hub.set_writable(session, is_writable));
+    }
+
     /// Handles the end of the response that carried the client.
-    fn handle_response_end(&mut self, _ex: &mut Executor) {
-        self.state_mut().transport = ActiveTransport::None;
+    fn handle_response_end(&mut self, ex: &mut Executor) {
+        self.set_transport(ex, ActiveTransport::None);
     }
 
     /// Sends a message to one session, outside the handling of the client's own messages.

@@ -228,7 +228,7 @@ impl Shadow {
             });
         }
         let s = &mut self.sessions[session];
-        s.suspended_at = None;
+        (s.suspended_at, s.is_writable) = (None, true);
         s.recoveries += 1;
         if s.recoveries > 1 {
             self.saw("recovered again");

@@ -302,6 +302,8 @@ pub(crate) struct ShadowSession {
     pub(crate) places: Vec<(usize, TopicPosition)>,
     /// The position in the log at which the session was suspended; `None` if it isn't suspended.
     pub(crate) suspended_at: Option<u64>,
+    /// `true` if a connection can take the session's deliveries.
+    pub(crate) is_writable: bool,
     /// Notices that are deferred until the session is resumed.
     pub(crate) held: Vec<ExpectedNotice>,
     /// Position in the log from which the session's deliveries follow the log's order.
@@ -547,6 +549,7 @@ impl Shadow {
             in_flight: Vec::new(),
             places: Vec::new(),
             suspended_at: None,
+            is_writable: true,
             held: Vec::new(),
             ordered_since: self.logs[core].next,
             reordered: false,
@@ -828,9 +831,10 @@ impl Shadow {
         }
         let counters = &mut self.counters[s.core];
         counters.due += 1;
-        if volatile && (s.waiting() > 0 || !s.in_flight.is_empty()) {
+        let is_writable = s.is_writable;
+        if volatile && (!is_writable || s.waiting() > 0 || !s.in_flight.is_empty()) {
             counters.dropped += 1;
-            self.saw("volatile left out");
+            self.saw(if is_writable { "volatile left out" } else { "volatile not writable" });
             return;
         }
         if thing.recoverable {

@@ -107,6 +107,17 @@ impl World {
         self.shadow.set_format(session, format);
     }
 
+    pub(crate) fn set_writable(&mut self) {
+        let Some(session) = self.some_session() else { return };
+        let is_writable = self.random.one_in(2);
+        self.log(format!("{session} can take deliveries: {is_writable}"));
+        let s = &mut self.shadow.sessions[session];
+        self.hubs[s.core].set_writable(s.id, is_writable);
+        if s.suspended_at.is_none() {
+            s.is_writable = is_writable;
+        }
+    }
+
     pub(crate) fn suspend(&mut self) {
         let Some(session) = self.some_session() else { return };
         let s = &self.shadow.sessions[session];

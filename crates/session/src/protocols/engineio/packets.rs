@@ -28,7 +28,7 @@ impl Client {
             let records = self.take_records(ex);
             ex.push(Effect::Connection(poll, ToConnection::Answer(PollAnswer::Records(records))));
         }
-        self.state.transport = ActiveTransport::WebSocket(conn);
+        self.set_transport(ex, ActiveTransport::WebSocket(conn));
         let queue = self.take_queue();
         self.write_queue_on_websocket(&queue, out);
         self.set_encodings(ex);

@@ -343,6 +343,7 @@ fn open_session(
     let (owner, source) = (Owner::Client(client.state.id), client.state.source);
     let session = ex.open_session(encoding, owner, source, identity.ok().flatten());
     client.application = ApplicationProtocol::Plain { session, envelope };
+    client.set_transport(ex, client.state.transport);
     let scope = scope_of(session, encoding, Service::default(), Some(cx.request));
     message::open(ex, scope, out);
     ex.join_rooms(session, "/");
@@ -381,7 +382,7 @@ fn poll(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> 
     }
     let records = client.take_records(ex);
     if records.is_empty() {
-        client.state.transport = ActiveTransport::Poll(cx.conn);
+        client.set_transport(ex, ActiveTransport::Poll(cx.conn));
     } else {
         poll.state.is_whole = true;
         payload::write_answer(cx.out, cx.options.date, &poll, &records, &[]);

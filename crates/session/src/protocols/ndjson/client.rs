@@ -161,7 +161,7 @@ impl client::Client for Client {
     }
 
     fn handle_response_end(&mut self, ex: &mut Executor) {
-        self.state.transport = ActiveTransport::None;
+        self.set_transport(ex, ActiveTransport::None);
         self.state.due_at = ex.millis().after(session_timeout(ex));
         ex.arm_client(self.state.id);
     }

@@ -395,8 +395,8 @@ fn stream(cx: &mut RequestContext<'_>, client: &mut Client, more: &[(String, Str
         return cx.answered();
     }
     let ex = &mut *cx.ex;
-    let carrier = ActiveTransport::Stream(cx.conn);
-    let former = std::mem::replace(&mut client.state.transport, carrier);
+    let former = client.state.transport;
+    client.set_transport(ex, ActiveTransport::Stream(cx.conn));
     if former != ActiveTransport::None {
         client.handle_sent(ex);
     }

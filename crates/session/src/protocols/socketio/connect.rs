@@ -2,7 +2,7 @@
 
 use super::{Carrier, Flow, Input, Socket, SocketIo};
 use crate::app::{Admission, Decided, Envelope, HandlerScope, NamespaceRequest, Refused, renews};
-use crate::encode::Encoding;
+use crate::encode::{Encoding, EngineFraming};
 use crate::executor::Executor;
 use crate::identity::{End, Owner, Sid};
 use crate::model::{CoreId, Disconnect, Room};
@@ -277,6 +277,8 @@ impl SocketIo {
                 (recovers.then(|| ex.make_recoverable(session, client, room)), session)
             }
         };
+        // The answer to the CONNECT ends a waiting poll.
+        ex.hub.set_writable(session, framing != EngineFraming::Record);
         let pid = slot.and_then(|slot| ex.recovery.get(slot)).map(|socket| socket.pid.to_string());
         let socket_id = match version {
             Version::V3 => id_of_version_3(&name, namespace),

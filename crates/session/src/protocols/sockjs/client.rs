@@ -123,7 +123,7 @@ impl client::Client for Client {
 
     /// Starts the time within which the client's next request must arrive.
     fn handle_response_end(&mut self, ex: &mut Executor) {
-        self.state.transport = ActiveTransport::None;
+        self.set_transport(ex, ActiveTransport::None);
         self.state.due_at = ex.millis().after(disconnect_delay(ex, self.service));
         ex.arm_client(self.state.id);
     }

@@ -441,15 +441,14 @@ fn receive(
     } else if is_poll {
         receiver.messages(client, ex, out);
     }
-    if receiver.state.is_whole {
-        client.state.due_at = now.after(delay);
-    } else {
-        let conn = cx.conn;
-        client.state.transport =
-            if is_poll { ActiveTransport::Poll(conn) } else { ActiveTransport::Stream(conn) };
-        client.state.due_at = now.after(heartbeat);
-        ex.flush_client(id);
-    }
+    let (transport, time) = match receiver.state.is_whole {
+        true => (ActiveTransport::None, delay),
+        false if is_poll => (ActiveTransport::Poll(cx.conn), heartbeat),
+        false => (ActiveTransport::Stream(cx.conn), heartbeat),
+    };
+    client.set_transport(ex, transport);
+    client.state.due_at = now.after(time);
+    ex.flush_client(id);
     Outcome::Waiting(Box::new(receiver))
 }
 
