@@ -113,10 +113,13 @@ pub(crate) struct Unreported {
     links: BTreeMap<u32, OfLink>,
 }
 
+/// Size of an entry of `places`, at the usual load between two doublings.
+const PLACE_BYTES: usize = size_of::<(Key, u64)>() * 3 / 2;
+
 fn entry_bytes(entry: &Entry) -> usize {
     let (namespace, pid) = &entry.key;
     let socket = entry.socket.as_ref().map_or(0, |socket| kept_bytes(pid, socket));
-    size_of::<Entry>() + namespace.len() + 2 * pid.len() + socket
+    size_of::<Entry>() + PLACE_BYTES + namespace.len() + 2 * pid.len() + socket
 }
 
 impl Unreported {
