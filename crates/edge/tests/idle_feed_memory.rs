@@ -19,8 +19,8 @@ const KEYS: usize = 2_000;
 /// Size of each document. It contains no characters that JSON or SSE escapes.
 const DOCUMENT_BYTES: usize = 4_870;
 /// Maximum memory of a feed besides its document: on a core with a subscription, and of one session.
-const REST_BYTES_MAX: usize = 1_000;
-const REST_AFTER_PATCH_BYTES_MAX: usize = 1_300;
+const REST_BYTES_MAX: usize = 830;
+const REST_AFTER_PATCH_BYTES_MAX: usize = 1_120;
 
 fn document(version: usize) -> Bytes {
     let number = format!("{version:09}");

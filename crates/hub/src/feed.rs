@@ -112,26 +112,29 @@ impl<E: Encoder> Hub<E> {
         let Some(topic) = self.topics.at(index) else { return };
         let Topic::Feed(key) = &topic.topic else { return };
         // Patches only lead to live documents.
-        let own = patches.last().filter(|_| state == FeedState::Live && document.json).cloned();
-        let past = own.is_some().then(|| {
+        let has_patches = !patches.is_empty() && state == FeedState::Live && document.json;
+        let past = has_patches.then(|| {
             let before = topic.snapshot().filter(|before| {
                 let before = before.position().map(|before| (before.epoch, before.offset + 1));
                 patches.len() == 1 && before == Some((position.epoch, position.offset))
             });
             let past = before.and_then(|before| before.version()).map(|version| version.past());
-            patches.iter().fold(past.unwrap_or_default(), |past, operations| {
+            let limits = self.topics.patches.limits;
+            let before = (None, past.unwrap_or_default());
+            patches.iter().fold(before, |(_, past), operations| {
                 let step = StoredPatch::new(operations.clone(), &self.topics.options.live);
-                past.and(step, self.topics.patches.limits.patches_max, document.body.len())
+                let past = past.and(step.clone(), limits.patches_max, document.body.len());
+                (Some(step), past)
             })
         });
         let (key, document) = (key.clone(), Arc::new(document));
         let body = Body::Snapshot { key, position, state, snapshot_reason: None, document };
-        let publication = match (own, past) {
-            (Some(own), Some(past)) => Publication::with_patches(
+        let publication = match past {
+            Some((Some(step), past)) => Publication::with_patches(
                 self.sessions.rates.now(),
                 self.ids.draw(),
                 body,
-                own,
+                step,
                 past,
                 &self.topics.options.live,
             ),

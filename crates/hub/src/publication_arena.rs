@@ -182,7 +182,7 @@ impl<E: Encoder> PublicationArena<E> {
                 self.recent.add(&item.publication);
                 delta
             }
-            Form::SnapshotWithReason(reason) => item.publication.with_reason(reason)?.clone(),
+            Form::SnapshotWithReason(reason) => item.publication.with_reason(reason)?,
         };
         let is_sampled = item.is_sampled;
         let publication_ref = self.insert(&publication);

@@ -48,7 +48,8 @@ pub(crate) struct StreamState<F> {
     newest: Position,
     /// `false` for a room of a cluster until this node has read its history.
     is_known: bool,
-    history: Option<History<F>>,
+    /// Boxed, because feeds have none.
+    history: Option<Box<History<F>>>,
     /// Cores that prepare the room while its history is unknown, with the numbers of their requests.
     pub(crate) preparing: Vec<(CoreId, NonZeroU64)>,
 }
@@ -320,7 +321,9 @@ impl<F> Topics<F> {
             Topic::Room(room) | Topic::Presence(room) => room.allocated_bytes(),
         };
         let homed = if state.homed.is_some() { size_of::<Homed<F>>() } else { 0 };
-        size_of::<TopicState<F>>() + NAMED_BYTES + name + homed
+        let has_history = state.stream().is_some_and(|stream| stream.history.is_some());
+        let history = if has_history { size_of::<History<F>>() } else { 0 };
+        size_of::<TopicState<F>>() + NAMED_BYTES + name + homed + history
     }
 
     pub(crate) fn home_of(&self, topic: &Topic) -> Option<CoreId> {
@@ -419,7 +422,12 @@ impl<F> Topics<F> {
             Topic::Feed(_) | Topic::Presence(_) => None,
         };
         let is_known = !(self.options.external_positions && limits.is_some());
-        StreamState { newest, is_known, history: limits.map(History::new), preparing: Vec::new() }
+        StreamState {
+            newest,
+            is_known,
+            history: limits.map(History::new).map(Box::new),
+            preparing: Vec::new(),
+        }
     }
 
     /// Removes a topic that has no members, interested cores, outstanding answers, document or state for new
@@ -545,7 +553,7 @@ impl<F> Topics<F> {
     /// Returns the total size of all histories. Takes time linear in the topics with history.
     pub(crate) fn history_stats(&self) -> HistoryStats {
         let histories = self.with_past.iter().filter_map(|index| self.at(*index)?.stream()?.history.as_ref());
-        histories.map(History::figures).fold(HistoryStats::default(), |sum, one| HistoryStats {
+        histories.map(|history| history.figures()).fold(HistoryStats::default(), |sum, one| HistoryStats {
             publications: sum.publications + one.publications,
             bytes: sum.bytes + one.bytes,
         })

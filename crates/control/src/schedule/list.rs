@@ -84,8 +84,9 @@ impl LastFetches {
 impl Scheduler {
     /// Lists keys: first those whose last fetch failed, then those that are stale, then those whose last fetch took the longest.
     pub fn list(&self, query: &KeysQuery) -> KeyList {
+        let entries = self.entries.iter().map(|(key, entry)| (key, &**entry));
         let mut found: Vec<(&Key, &Entry)> =
-            self.entries.iter().filter(|(key, _)| key.as_str().contains(&*query.search)).collect();
+            entries.filter(|(key, _)| key.as_str().contains(&*query.search)).collect();
         let count = found.len();
         let rank = |(key, entry): &(&Key, &Entry)| {
             let Entry { last, state, .. } = entry;

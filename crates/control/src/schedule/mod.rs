@@ -118,7 +118,8 @@ impl Entry {
 pub struct Scheduler {
     options: FeedsOptions,
     routes: Routes,
-    entries: ShrinkingMap<Key, Entry>,
+    /// Boxed, because a table has up to twice as much space as entries.
+    entries: ShrinkingMap<Key, Box<Entry>>,
     queues: Queues,
     events: VecDeque<(Key, FeedUpdate)>,
     random: Rng,
@@ -158,7 +159,7 @@ impl Scheduler {
         });
         self.queues = queues;
         // Sorted by key, so that a run depends only on its inputs.
-        let mut entries: Vec<(Key, Entry)> = self.entries.drain().collect();
+        let mut entries: Vec<(Key, Box<Entry>)> = self.entries.drain().collect();
         entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         for (key, mut entry) in entries {
             let Some(upstream) = self.routes.find(&key) else {
@@ -237,13 +238,13 @@ impl Scheduler {
             self.counters.refused_cold_keys += 1;
             return;
         }
-        let mut entry = Entry {
+        let mut entry = Box::new(Entry {
             upstream,
             owner: owner.unwrap_or_default(),
             wanted: true,
             asked: false,
             state: None,
-            reason: "".into(),
+            reason: Arc::default(),
             kept: None,
             fetched: None,
             missing_since: None,
@@ -252,7 +253,7 @@ impl Scheduler {
             due: Some(now),
             linger_end: None,
             queue_state: QueueState::Parked,
-        };
+        });
         self.queues.attach(key, &mut entry);
         self.queues.enqueue(key, &mut entry);
         self.entries.insert(key.clone(), entry);
@@ -319,7 +320,7 @@ impl Scheduler {
         }
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Entry> {
+    fn remove(&mut self, key: &Key) -> Option<Box<Entry>> {
         let mut entry = self.entries.remove(key)?;
         self.queues.detach(key, &mut entry);
         self.queues.lane_mut(entry.upstream).outage.forget(key);

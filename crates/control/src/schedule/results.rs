@@ -238,7 +238,7 @@ fn succeed(
     tell: &mut impl FnMut(FeedUpdate),
 ) {
     entry.last.succeed();
-    entry.reason = "".into();
+    entry.reason = Arc::default();
     entry.due = match freshness {
         Freshness::For(age) => Some(later(now, options.bounded_max_age(entry.upstream, age))),
         // The interval counts from the start of the fetch, so that it doesn't grow with a slow upstream. The

@@ -1,12 +1,13 @@
 //! The frames of one publication: one per format, made by the first core that needs it and shared by all
-//! cores.
+//! cores. And the variants of a snapshot that say why it isn't a delta.
 //!
 //! No core waits while another one encodes, because the lock is held only to read or store an entry. Only
 //! formats in use take memory.
 
-use super::FormatId;
+use super::{FormatId, Publication, SnapshotReason};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// A format's frame.
 enum Slot<F> {
@@ -27,7 +28,13 @@ pub(super) enum Lookup<F> {
 }
 
 /// Frames by format; see the module's documentation.
-pub(super) struct Encodings<F>(Mutex<Slots<F>>);
+pub(super) struct Encodings<F>(Mutex<State<F>>);
+
+struct State<F> {
+    slots: Slots<F>,
+    /// The snapshot with each [`SnapshotReason`]. Few clients need one.
+    with_reason: Option<Box<[Option<Arc<Publication<F>>>; 2]>>,
+}
 
 /// Most publications are encoded in one format.
 type Slots<F> = SmallVec<[(FormatId, Slot<F>); 1]>;
@@ -35,7 +42,7 @@ type Slots<F> = SmallVec<[(FormatId, Slot<F>); 1]>;
 impl<F: Clone> Encodings<F> {
     /// Looks up the frame of a format. If it is neither made nor begun, the caller must make it.
     pub(super) fn begin(&self, format: FormatId) -> Lookup<F> {
-        let mut slots = self.0.lock();
+        let slots = &mut self.0.lock().slots;
         match slots.iter().find(|(of, _)| *of == format) {
             Some((_, Slot::Made(frame))) => Lookup::Made(frame.clone()),
             Some((_, Slot::Begun)) => Lookup::InProgress,
@@ -48,7 +55,7 @@ impl<F: Clone> Encodings<F> {
 
     /// Stores the frame that [`Self::begin`] asked the caller to make.
     pub(super) fn set(&self, format: FormatId, frame: Option<F>) {
-        if let Some((_, slot)) = self.0.lock().iter_mut().find(|(of, _)| *of == format) {
+        if let Some((_, slot)) = self.0.lock().slots.iter_mut().find(|(of, _)| *of == format) {
             *slot = Slot::Made(frame);
         }
     }
@@ -56,23 +63,34 @@ impl<F: Clone> Encodings<F> {
 
 impl<F> Encodings<F> {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(SmallVec::new()))
+        Self(Mutex::new(State { slots: SmallVec::new(), with_reason: None }))
+    }
+
+    /// Returns the snapshot with this reason. `make` makes it when it is first needed.
+    pub(super) fn with_reason(
+        &self,
+        reason: SnapshotReason,
+        make: impl FnOnce() -> Arc<Publication<F>>,
+    ) -> Arc<Publication<F>> {
+        let mut state = self.0.lock();
+        let variants = state.with_reason.get_or_insert_default();
+        variants[reason as usize].get_or_insert_with(make).clone()
     }
 
     /// Returns `true` if a core is making the frame.
     pub(super) fn is_begun(&self, format: FormatId) -> bool {
-        self.0.lock().iter().any(|(of, slot)| *of == format && matches!(slot, Slot::Begun))
+        self.0.lock().slots.iter().any(|(of, slot)| *of == format && matches!(slot, Slot::Begun))
     }
 
     /// Drops the frames, except those that a core is making.
     pub(super) fn forget(&self) {
-        let mut slots = self.0.lock();
-        let all = std::mem::take(&mut *slots);
+        let mut state = self.0.lock();
+        let all = std::mem::take(&mut state.slots);
         let (begun, made): (Slots<F>, Slots<F>) =
             all.into_iter().partition(|(_, slot)| matches!(slot, Slot::Begun));
-        *slots = begun;
+        state.slots = begun;
         // Frames are freed after the lock is released: the kernel takes time to free large ones.
-        drop(slots);
+        drop(state);
         drop(made);
     }
 }

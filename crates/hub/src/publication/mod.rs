@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::topic::Room;
 use bytes::Bytes;
 use encodings::{Encodings, Lookup};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 use version::Version;
 
@@ -228,19 +228,11 @@ pub struct Publication<F> {
     recoverable: bool,
     body: Body,
     encodings: Encodings<F>,
-    /// Other forms; `Some` only for a snapshot.
-    shapes: Option<Box<Shapes<F>>>,
+    /// The patches of a snapshot to which a patch leads.
+    version: Option<Box<Version<F>>>,
     charge: Charge,
     /// Time at which a shard made the publication.
     taken_at: Option<Instant>,
-}
-
-/// Other forms of a snapshot.
-struct Shapes<F> {
-    /// The version's patches, if a patch leads to it.
-    version: Option<Version<F>>,
-    /// The snapshot with the reason why it isn't a delta, one for each reason.
-    with_reason: [OnceLock<Arc<Publication<F>>>; 2],
 }
 
 /// The result of requesting an encoding. The inner value is `None` if the format can't represent the publication.
@@ -287,22 +279,21 @@ impl<F> Publication<F> {
         bytes: usize,
     ) -> Self {
         let charge = live.charge(size_of::<Self>() + bytes);
-        let is_snapshot = matches!(body, Body::Snapshot { snapshot_reason: None, .. });
-        let shapes = is_snapshot.then(|| Box::new(Shapes { version, with_reason: Default::default() }));
-        Self { id, recoverable, body, encodings: Encodings::new(), shapes, charge, taken_at: None }
+        let (encodings, version) = (Encodings::new(), version.map(Box::new));
+        Self { id, recoverable, body, encodings, version, charge, taken_at: None }
     }
 
-    /// Makes a snapshot to which `operations` lead from the previous version. They are the last of `past`.
+    /// Makes a snapshot to which `step` leads from the previous version. It is the last one of `past`, unless it is too long.
     pub(crate) fn with_patches(
         taken_at: Option<Instant>,
         id: u64,
         body: Body,
-        operations: Bytes,
+        step: Arc<StoredPatch>,
         past: PatchHistory,
         live: &LiveBytes,
     ) -> Arc<Self> {
         let bytes = body.len();
-        let version = Some(Version::new(operations, past));
+        let version = Some(Version::new(step, past));
         Arc::new(Self { taken_at, ..Self::of(id, false, body, version, live, bytes) })
     }
 
@@ -329,9 +320,11 @@ impl<F> Publication<F> {
     }
 
     /// For a snapshot: returns the snapshot with the reason why it isn't a delta. Sessions share it.
-    pub(crate) fn with_reason(&self, reason: SnapshotReason) -> Option<&Arc<Self>> {
-        let Body::Snapshot { key, position, state, document, .. } = &self.body else { return None };
-        Some(self.shapes.as_ref()?.with_reason[reason as usize].get_or_init(|| {
+    pub(crate) fn with_reason(&self, reason: SnapshotReason) -> Option<Arc<Self>> {
+        let Body::Snapshot { key, position, state, document, snapshot_reason: None } = &self.body else {
+            return None;
+        };
+        Some(self.encodings.with_reason(reason, || {
             let (key, document) = (key.clone(), document.clone());
             let snapshot_reason = Some(reason);
             let body = Body::Snapshot { key, position: *position, state: *state, snapshot_reason, document };
@@ -343,7 +336,7 @@ impl<F> Publication<F> {
 
     /// Returns the patches of a snapshot, if it has any.
     pub(crate) fn version(&self) -> Option<&Version<F>> {
-        self.shapes.as_ref()?.version.as_ref()
+        self.version.as_deref()
     }
 
     /// Returns the id: unique in the process, and never 0. Another process is very unlikely to draw the same

@@ -84,23 +84,40 @@ impl PatchHistory {
 /// The patches of a version, carried by its publication.
 pub(crate) struct Version<F> {
     /// The patch from the previous version.
-    operations: Bytes,
+    step: Arc<StoredPatch>,
     rest: Mutex<Rest<F>>,
 }
 
 struct Rest<F> {
     /// The patches that lead to this version. The last one leads from the previous version.
     past: PatchHistory,
+    /// The forms that were made. `None` after they were dropped, so that an idle version takes little memory.
+    forms: Option<Box<Forms<F>>>,
+    /// `true` if stored patches were joined since the last check.
+    used: bool,
+}
+
+struct Forms<F> {
     /// The delta from the previous version.
     delta: Option<Arc<Publication<F>>>,
     /// Joined patches by their count; `None` if the joined patch would be too long.
     joins: Vec<(u16, Option<Arc<Publication<F>>>)>,
     joined_bytes: usize,
-    /// `true` if stored patches were joined since the last check.
-    used: bool,
+}
+
+impl<F> Default for Forms<F> {
+    fn default() -> Self {
+        Self { delta: None, joins: Vec::new(), joined_bytes: 0 }
+    }
 }
 
 impl<F> Rest<F> {
+    fn forms(&mut self) -> &mut Forms<F> {
+        self.forms.get_or_insert_default()
+    }
+}
+
+impl<F> Forms<F> {
     /// Returns the joined form of this many patches. `None` if the form isn't made yet and another form may
     /// be made.
     fn made(&self, behind: u16) -> Option<Option<Arc<Publication<F>>>> {
@@ -110,9 +127,8 @@ impl<F> Rest<F> {
 }
 
 impl<F> Version<F> {
-    pub(crate) fn new(operations: Bytes, past: PatchHistory) -> Self {
-        let rest = Rest { past, delta: None, joins: Vec::new(), joined_bytes: 0, used: false };
-        Self { operations, rest: Mutex::new(rest) }
+    pub(crate) fn new(step: Arc<StoredPatch>, past: PatchHistory) -> Self {
+        Self { step, rest: Mutex::new(Rest { past, forms: None, used: false }) }
     }
 
     /// Returns the delta for sessions that are `behind` versions behind this version, which `snapshot`
@@ -121,16 +137,17 @@ impl<F> Version<F> {
         let len = snapshot.body().len();
         if behind == 1 {
             let mut rest = self.rest.lock();
-            if rest.delta.is_none() {
+            let forms = rest.forms();
+            if forms.delta.is_none() {
                 // The patch history has already counted the patch's bytes.
-                rest.delta = snapshot.delta(behind, self.operations.clone(), 0);
+                forms.delta = snapshot.delta(behind, self.step.operations.clone(), 0);
             }
-            return rest.delta.clone();
+            return forms.delta.clone();
         }
         let past = {
             let mut rest = self.rest.lock();
             rest.used = true;
-            if let Some(made) = rest.made(behind) {
+            if let Some(made) = rest.forms().made(behind) {
                 return made;
             }
             rest.past.clone()
@@ -139,16 +156,17 @@ impl<F> Version<F> {
         // is kept.
         let joined = past.joined(usize::from(behind), len);
         let mut rest = self.rest.lock();
-        if let Some(made) = rest.made(behind) {
+        let forms = rest.forms();
+        if let Some(made) = forms.made(behind) {
             return made;
         }
-        let joined = joined.filter(|joined| rest.joined_bytes + joined.len() <= len);
+        let joined = joined.filter(|joined| forms.joined_bytes + joined.len() <= len);
         let made = joined.and_then(|joined| {
             let bytes = joined.len();
             snapshot.delta(behind, joined.into(), bytes)
         });
-        rest.joined_bytes += made.as_ref().map_or(0, |made| made.body().len());
-        rest.joins.push((behind, made.clone()));
+        forms.joined_bytes += made.as_ref().map_or(0, |made| made.body().len());
+        forms.joins.push((behind, made.clone()));
         made
     }
 
@@ -163,8 +181,7 @@ impl<F> Version<F> {
 
     /// Drops the forms that were made.
     pub(super) fn forget_forms(&self) {
-        let mut rest = self.rest.lock();
-        (rest.delta, rest.joins, rest.joined_bytes) = (None, Vec::new(), 0);
+        self.rest.lock().forms = None;
     }
 
     /// Drops the patches.

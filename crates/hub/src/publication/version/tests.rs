@@ -26,8 +26,8 @@ fn the_newest_patches_stay() {
 }
 
 fn version(patches: &[&str]) -> Version<()> {
-    let patch = Bytes::copy_from_slice(patches.last().unwrap().as_bytes());
-    Version::new(patch, past(patches, 100, 10_000))
+    let past = past(patches, 100, 10_000);
+    Version::new(past.0.last().unwrap().clone(), past)
 }
 
 /// Makes the publication of a version of this size.
