@@ -54,6 +54,9 @@ pub struct Options {
     /// Returns the page of a document, by a path such as `docs/operate.html`. The admin port serves it. `None`:
     /// there are no documents.
     pub documents: Option<fn(&str) -> Option<String>>,
+    /// The runtime of the feeds and their fetches, with time and I/O enabled. It must not end before the control
+    /// plane. `None`: that of the control plane.
+    pub feeds_runtime: Option<Handle>,
 }
 
 impl Options {
@@ -251,7 +254,8 @@ impl Control {
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(feeds.run(changed, requested, stopped.clone()));
+        let feeds_runtime = options.feeds_runtime.as_ref().unwrap_or(runtime);
+        tasks.spawn_on(feeds.run(changed, requested, stopped.clone()), feeds_runtime);
         tasks.spawn(overview.run(stopped.clone()));
         if let Some(auth) = options.auth {
             tasks.spawn(auth.run(stopped.clone()));

@@ -112,7 +112,13 @@ impl Feeds {
             let timeout = self.scheduler.poll_timeout().filter(|_| !blocked);
             tokio::select! {
                 () = stopped(&mut stop) => return,
-                Some(joined) = self.fetches.join_next_with_id() => self.finish(joined),
+                Some(joined) = self.fetches.join_next_with_id() => {
+                    self.finish(joined);
+                    // Results that came together are delivered together.
+                    while let Some(joined) = self.fetches.try_join_next_with_id() {
+                        self.finish(joined);
+                    }
+                }
                 Some(change) = changes.recv() => {
                     secrets = watch(&change.options);
                     self.configure(change);

@@ -5,6 +5,7 @@ use crate::config::schema::Server;
 use crate::config::{Config, Sources};
 use crate::lifecycle::{self, Outcome, TAKEOVER};
 use crate::logging::{self, Log};
+use crate::own_thread::release_unused_memory;
 use crate::reload::Reloader;
 use crate::service_manager::{Notice, notify};
 use crate::takeover::{Running, TakeoverListener, Unpublished};
@@ -12,7 +13,6 @@ use crate::wiring::{self, Launched};
 use anyhow::Context;
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::cell::Cell;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stentor_control::{AdminListener, Secrets};
 use stentor_edge::StaticRoute;
 use stentor_ports::{Done, Drain, Lifecycle, NewConnections};
@@ -35,8 +35,6 @@ const DESCRIPTORS_FEW: u64 = 4096;
 /// Number of threads of the control plane's runtime. The control plane has little work compared with the data
 /// plane, and blocking work has a separate pool.
 const CONTROL_THREADS: usize = 2;
-/// Minimum time between two calls of [`release_unused_memory`] that release memory, for each thread.
-const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let (path, flags) = (args.config.clone(), args.flags());
@@ -82,19 +80,6 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Returns unused memory of the calling thread to the system, at most once per [`RELEASE_INTERVAL`]. If one
-/// thread reads a body and another thread drops it, the allocator keeps the memory for the first thread.
-fn release_unused_memory() {
-    thread_local! {
-        static RELEASED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
-    }
-    let now = Instant::now();
-    if RELEASED_AT.get().is_none_or(|at| now - at >= RELEASE_INTERVAL) {
-        RELEASED_AT.set(Some(now));
-        stentor_driver::release_unused_memory();
-    }
-}
-
 /// Starts the server, reports that it is ready, and runs it until it ends.
 pub(crate) async fn serve(
     reloader: &Arc<Reloader>,
@@ -105,8 +90,11 @@ pub(crate) async fn serve(
     let file_descriptors_max = raise_descriptor_limit();
     // The signal handlers are installed before listening, so that a signal never has its default effect.
     let (sender, signals) = lifecycle::signals(reloader).context("can't install signal handlers")?;
-    let Launched { started, plane, mut control, sockets, is_activated, inheritance, member, ended } =
-        wiring::launch(reloader, routes, log.dropped_lines()).await?;
+    let launched = wiring::launch(reloader, routes, log.dropped_lines()).await?;
+    let Launched { started, plane, mut control, sockets, is_activated, inheritance, member, ended, .. } =
+        launched;
+    // Ends after `control`.
+    let _feeds_thread = launched.feeds;
     tracing::info!(
         listen = %started.addr,
         admin = %control.admin_addr(),

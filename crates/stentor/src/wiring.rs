@@ -9,6 +9,7 @@ use crate::config::options::Options;
 use crate::library;
 use crate::links;
 use crate::machine;
+use crate::own_thread::OwnThread;
 use crate::port_holder::holder;
 use crate::reload::{Parts, Reloader};
 use crate::takeover::{self, Inheritance};
@@ -31,6 +32,8 @@ pub(crate) struct Launched {
     pub(crate) started: Started,
     pub(crate) plane: DataPlane,
     pub(crate) control: Control,
+    /// The thread of the feeds, which `control` uses.
+    pub(crate) feeds: OwnThread,
     /// The listening sockets of the data plane.
     pub(crate) sockets: Vec<Weak<OwnedFd>>,
     /// `true` if a service manager also has the sockets, so that connections wait in their queues while no
@@ -205,6 +208,7 @@ pub(crate) async fn launch(
         workers
     });
     let runtime = tokio::runtime::Handle::current();
+    let feeds = OwnThread::start_with_buffers("feeds")?;
     let reload: Option<Arc<dyn Reload>> = Some(reloader.clone());
     let options = stentor_control::Options {
         counters,
@@ -212,6 +216,7 @@ pub(crate) async fn launch(
         reload,
         ledger: Some(ledger),
         documents: Some(stentor_demo::page::document),
+        feeds_runtime: Some(feeds.runtime().clone()),
         ..control
     };
     let control = Control::start(&runtime, options, plane.clone(), signals);
@@ -237,7 +242,7 @@ pub(crate) async fn launch(
         workers.into_iter().for_each(|workers| workers.stop());
         ended
     });
-    Ok(Launched { started, plane, control, sockets, is_activated, inheritance, member, ended })
+    Ok(Launched { started, plane, control, feeds, sockets, is_activated, inheritance, member, ended })
 }
 
 #[cfg(test)]

@@ -65,6 +65,11 @@ use std::time::{Duration, Instant};
 use stentor_hub::{FeedState, Key, Requester, ShrinkingMap, pop_front};
 use stentor_ports::{FeedUpdate, REQUESTERS_MAX};
 
+/// Number of common times of refreshes in an interval.
+const COMMON_TIMES: u32 = 128;
+/// Maximum time between two common times of refreshes.
+const COMMON_TIMES_APART_MAX: Duration = Duration::from_millis(10);
+
 /// The state of a key. `None` in [`Entry::state`] means cold.
 struct Entry {
     upstream: usize,
@@ -124,6 +129,8 @@ pub struct Scheduler {
     events: VecDeque<(Key, FeedUpdate)>,
     random: Rng,
     counters: Counters,
+    /// The start of the first successful fetch, from which the common times of refreshes count.
+    first_refreshed: Option<Instant>,
 }
 
 impl Scheduler {
@@ -138,6 +145,7 @@ impl Scheduler {
             events: VecDeque::new(),
             random: Rng::with_seed(seed),
             counters: Counters::default(),
+            first_refreshed: None,
         }
     }
 
@@ -412,6 +420,15 @@ impl Scheduler {
 
 fn state_update(state: FeedState, reason: &Arc<str>) -> FeedUpdate {
     FeedUpdate::State { state, reason: reason.clone() }
+}
+
+/// Returns the latest common time of refreshes that isn't after `due`. Common times are a 128th of the interval apart,
+/// counted from `origin`. Keys that are due together share the threads' wake-ups.
+fn common_time(origin: Instant, due: Instant, interval: Duration) -> Instant {
+    let between = (interval / COMMON_TIMES).min(COMMON_TIMES_APART_MAX).as_nanos().max(1);
+    let after = due.saturating_duration_since(origin).as_nanos() % between;
+    // Below 10 ms, so the number fits.
+    due - Duration::from_nanos(after as u64)
 }
 
 /// Returns `now + wait`. `wait` is limited to [`DURATION_MAX`].

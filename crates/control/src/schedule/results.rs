@@ -2,7 +2,7 @@
 
 use super::outcome::{FailureClass, Freshness, Outcome, Version};
 use super::queues::{QueueState, Queues};
-use super::{Entry, Scheduler, later, state_update};
+use super::{Entry, Scheduler, common_time, later, state_update};
 use crate::options::FeedsOptions;
 use fastrand::Rng;
 use std::sync::Arc;
@@ -125,7 +125,8 @@ impl Scheduler {
                 entry.kept = Some(Arc::new(Version { document: change.document.clone(), validators }));
                 tell(FeedUpdate::Changed(change));
                 entry.state = Some(FeedState::Live);
-                succeed(&self.options, entry, started, now, freshness, &mut tell);
+                let origin = *self.first_refreshed.get_or_insert(started);
+                succeed(&self.options, entry, origin, started, now, freshness, &mut tell);
             }
             Outcome::Same { validators, freshness } => {
                 if let (Some(kept), Some(validators)) = (&mut entry.kept, validators)
@@ -137,7 +138,8 @@ impl Scheduler {
                     entry.state = Some(FeedState::Live);
                     tell(state_update(FeedState::Live, &"the upstream answers again".into()));
                 }
-                succeed(&self.options, entry, started, now, freshness, &mut tell);
+                let origin = *self.first_refreshed.get_or_insert(started);
+                succeed(&self.options, entry, origin, started, now, freshness, &mut tell);
             }
             Outcome::Gone { reason } => end(entry, reason, &mut tell),
             // The key keeps its document for a while, because a proxy in front of the upstream may answer 404
@@ -228,10 +230,11 @@ impl Scheduler {
     }
 }
 
-/// Changes an entry after a successful fetch.
+/// Changes an entry after a successful fetch. Common times of refreshes count from `origin`.
 fn succeed(
     options: &FeedsOptions,
     entry: &mut Entry,
+    origin: Instant,
     started: Instant,
     now: Instant,
     freshness: Freshness,
@@ -245,7 +248,8 @@ fn succeed(
         // due time is never in the past.
         Freshness::Unsaid => {
             entry.fetched = Some(started);
-            Some(later(started, options.upstreams[entry.upstream].poll_interval).max(now))
+            let interval = options.upstreams[entry.upstream].poll_interval;
+            Some(common_time(origin, later(started, interval), interval).max(now))
         }
         Freshness::Over => {
             end(entry, "the upstream said that this is the last version (max-age=0)".into(), tell);

@@ -187,6 +187,33 @@ fn a_wanted_key_is_fetched_at_its_interval() {
     bench.at(20).check("a/x", "").at(35).result("a/x", fresh("2")).check("a/x", "a/x=2");
 }
 
+/// The common times of an interval of ten seconds are ten milliseconds apart.
+#[test]
+fn refreshes_begin_at_common_times() {
+    let mut bench = Bench::new(options());
+    let after = |bench: &mut Bench, millis: u64| bench.now = bench.zero + Duration::from_millis(millis);
+    bench.fetch_all(&["a/x"]);
+    after(&mut bench, 13);
+    bench.fetch_all(&["a/y"]);
+    after(&mut bench, 18);
+    bench.fetch_all(&["a/z"]).at(10).check("a/x", "").result("a/x", same());
+    after(&mut bench, 10_009);
+    bench.check("", "");
+    // The delay of a fetch doesn't add up.
+    after(&mut bench, 10_015);
+    bench
+        .check("a/y a/z", "")
+        .result("a/y", same())
+        .result("a/z", same())
+        .at(20)
+        .check("a/x", "")
+        .result("a/x", same());
+    after(&mut bench, 20_009);
+    bench.check("", "");
+    after(&mut bench, 20_010);
+    bench.check("a/y a/z", "");
+}
+
 #[test]
 fn the_longest_prefix_wins_and_unknown_keys_are_reported() {
     let mut bench = Bench::new(options());

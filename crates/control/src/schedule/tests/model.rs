@@ -138,8 +138,10 @@ fn run(seed: u64) {
                     if let Outcome::Fresh { change, freshness, .. } = &outcome {
                         let until = match freshness {
                             Freshness::Unsaid => {
-                                let poll_interval = UPSTREAMS[upstream_of(key.as_str())].1;
-                                shadow.started.unwrap() + Duration::from_millis(poll_interval)
+                                let interval = Duration::from_millis(UPSTREAMS[upstream_of(key.as_str())].1);
+                                // A common time may be that much earlier.
+                                let between = (interval / COMMON_TIMES).min(COMMON_TIMES_APART_MAX);
+                                shadow.started.unwrap() + interval - between
                             }
                             Freshness::For(age) => now + *age,
                             Freshness::Over => now + DURATION_MAX,
