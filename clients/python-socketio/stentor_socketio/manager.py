@@ -22,7 +22,7 @@ from .session import Session
 if TYPE_CHECKING:
     from .link import Link
 
-#: Acknowledgement ids of a process begin after a multiple of 2^20 below 2^31: those of a former process must not match.
+#: Acknowledgement ids of a process begin after a multiple of 2^20 below 2^30: those of a former process must not match, nor Stentor's own, which are greater.
 _ACK_IDS, _ACK_RANGES = 1 << 20, 1 << 10
 #: Longest time for acknowledgements of other workers' clients, in seconds.
 _ANSWER_S = 60
