@@ -33,8 +33,11 @@ pub(super) struct Encodings<F>(Mutex<State<F>>);
 struct State<F> {
     slots: Slots<F>,
     /// The snapshot with each [`SnapshotReason`]. Few clients need one.
-    with_reason: Option<Box<[Option<Arc<Publication<F>>>; 2]>>,
+    with_reason: Option<Box<Variants<F>>>,
 }
+
+/// A snapshot with each reason, by the reason's number.
+type Variants<F> = [Option<Arc<Publication<F>>>; 2];
 
 /// Most publications are encoded in one format.
 type Slots<F> = SmallVec<[(FormatId, Slot<F>); 1]>;
