@@ -1,6 +1,6 @@
 //! Memory of presence: allocated and charged.
 
-#![allow(clippy::unwrap_used)] // Tests may panic; clippy only recognizes functions with the test attribute.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
 
 use cap::Cap;
 use std::alloc::System;
@@ -16,6 +16,10 @@ static ALLOCATED: Cap<System> = Cap::new(System, usize::MAX);
 
 const GRACE: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Time after which other nodes that haven't repeated their `Watch` receive no more changes.
+const LEASE: Duration = Duration::from_secs(30);
+/// Limit for a member and its share of its room, without texts, in bytes.
+const MEMBER_BYTES_MAX: usize = 300;
 
 struct Nothing;
 
@@ -52,14 +56,29 @@ fn id(n: usize) -> MemberId {
 }
 
 impl Rooms {
-    /// Makes rooms without members. If `there` isn't 0, a session watches each room.
-    fn new(rooms: usize, here: usize, there: usize, user: Option<User>) -> Self {
+    /// Makes rooms without members, of one node.
+    fn new(rooms: usize, here: usize, user: Option<User>) -> Self {
+        Self::make(rooms, (here, 0), false, user)
+    }
+
+    /// Makes rooms without members, which a session watches, of one of two nodes.
+    fn watched(rooms: usize, here: usize, there: usize, user: Option<User>) -> Self {
+        let mut rooms = Self::make(rooms, (here, there), true, user);
+        for room in &rooms.rooms {
+            let topic = Topic::Presence(room.clone());
+            rooms.hub.handle_subscribe(rooms.watcher, &topic, Policy::Queue, None).unwrap();
+        }
+        rooms.start();
+        rooms
+    }
+
+    fn make(rooms: usize, (here, there): (usize, usize), has_other_nodes: bool, user: Option<User>) -> Self {
         let presence = PresenceOptions {
             rooms: vec!["chat".to_owned()],
             members_max: 10_000,
             grace: GRACE,
             interval: INTERVAL,
-            has_other_nodes: there > 0,
+            has_other_nodes,
         };
         let options = Options {
             presence: Some(presence),
@@ -70,16 +89,15 @@ impl Rooms {
         let mut hub = Hub::new(options, Nothing);
         let rooms: Vec<_> = (0..rooms).map(|n| Room::plain(&format!("chat/{n}")).unwrap()).collect();
         let watcher = hub.handle_open(FormatId(0), 0);
-        if there > 0 {
-            for room in &rooms {
-                let topic = Topic::Presence(room.clone());
-                hub.handle_subscribe(watcher, &topic, Policy::Queue, None).unwrap();
-            }
-        }
-        let before = (ALLOCATED.allocated(), hub.presence_stats().bytes);
-        let mut rooms = Self { hub, watcher, now: Instant::now(), rooms, here, there, user, before };
-        rooms.pass(Duration::ZERO);
+        let mut rooms = Self { hub, watcher, now: Instant::now(), rooms, here, there, user, before: (0, 0) };
+        rooms.start();
         rooms
+    }
+
+    /// Measures the memory before the first member joins.
+    fn start(&mut self) {
+        self.before = (ALLOCATED.allocated(), self.hub.presence_stats().bytes);
+        self.pass(Duration::ZERO);
     }
 
     /// Applies the same change to each room's sessions of this node.
@@ -138,13 +156,15 @@ impl Rooms {
         (taken, self.hub.presence_stats().bytes - self.before.1)
     }
 
-    /// Checks that the allocated bytes are charged, with a tolerance of an eighth.
-    fn check(&self, when: &str) {
+    /// Checks that the allocated bytes are charged, with a tolerance of an eighth. Returns the bytes per member.
+    fn check(&self, when: &str) -> usize {
         let (taken, charged) = self.bytes();
         let (rooms, members) = (self.rooms.len(), self.here + self.there);
         let each = taken / rooms / members;
         let what = format!("{rooms} rooms with {members} members, {when}: {taken} bytes, {each} per member");
         assert!((taken * 7 / 8..taken * 9 / 8).contains(&charged), "{what}, {charged} charged");
+        eprintln!("{what}");
+        each
     }
 
     /// Checks that less than 40 kB are still allocated and charged.
@@ -158,11 +178,15 @@ impl Rooms {
 #[test]
 fn presence_is_charged_for_its_allocations_and_frees_them() {
     let user = Some(User { issuer: "issuer".into(), subject: "subject".into() });
-    for (rooms, here) in [(10_000, 1), (20_000, 2), (3_000, 9), (300, 100), (1, 10_000)] {
+    // Numbers of rooms just above those at which their table doubles: the most memory per room.
+    for (rooms, here) in
+        [(14_400, 1), (14_400, 2), (3_600, 4), (3_600, 8), (1_800, 9), (300, 100), (1, 10_000)]
+    {
         for user in [None, user.clone()] {
-            let mut rooms = Rooms::new(rooms, here, 0, user);
+            let mut rooms = Rooms::new(rooms, here, user);
             rooms.join();
-            rooms.check("joined");
+            let each = rooms.check("joined");
+            assert!(each <= MEMBER_BYTES_MAX, "{here} in a room: {each} bytes for each");
             rooms.leave(Absence::Suspended);
             rooms.check("about to leave");
             rooms.pass(GRACE);
@@ -173,8 +197,17 @@ fn presence_is_charged_for_its_allocations_and_frees_them() {
             rooms.check_empty();
         }
     }
-    for (rooms, here, there) in [(10_000, 0, 1), (2_000, 2, 10), (100, 200, 200), (1, 0, 10_000)] {
-        let mut rooms = Rooms::new(rooms, here, there, user.clone());
+    let mut rooms = Rooms::make(14_400, (1, 0), true, user.clone());
+    rooms.join();
+    rooms.check("joined, while other nodes may watch");
+    rooms.pass(LEASE);
+    let each = rooms.check("joined, and no other node watches");
+    assert!(each <= MEMBER_BYTES_MAX, "{each} bytes in a cluster");
+    drop(rooms);
+    for (rooms, here, there) in
+        [(14_400, 1, 0), (14_400, 0, 1), (3_600, 4, 4), (3_600, 2, 10), (100, 200, 200), (1, 0, 10_000)]
+    {
+        let mut rooms = Rooms::watched(rooms, here, there, user.clone());
         rooms.join();
         rooms.set_others(1, there);
         rooms.check("joined, and nobody has been told");

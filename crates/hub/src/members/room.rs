@@ -3,126 +3,97 @@
 //! A member whose session has ended stays for the grace period, unless it left deliberately. If its user
 //! joins with another session meanwhile, that session takes the member's place.
 //!
-//! **Invariants.** While the room is watched, notices have covered the members with `is_reported`, by name or in the
-//! count `more`. The next notice covers the members of `gone`, which have left. Members without a record are only
-//! counted. `leaving` has the members with `leaves_at`.
+//! Nearly all rooms have few members, and no watcher, so a room has memory for more only while it needs it.
+//!
+//! **Invariants.** While the room is watched, notices have covered the members without `unreported`, by name or in
+//! the count `more`. The next notice covers the members of `gone`, which have left. Members without a record are only
+//! counted.
 
 mod entries;
 mod gone;
-mod leaving;
 mod notice;
 mod own;
 mod page;
 mod size;
+mod watch;
 
 pub(super) use size::{table_bytes, tree_bytes};
+pub(super) use watch::{Source, Watch};
 
 use crate::presence::{Absence, MemberId, PresenceMessage, PresenceOptions, RoomMember, User};
 use entries::Entries;
-use gone::Gone;
-use leaving::Leaving;
 use own::OwnMembers;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Stands for this node where other nodes have their ids.
 pub(super) const THIS_NODE: u64 = 0;
 
-/// A member as clients see it, and the size of this data in bytes.
-#[derive(Clone)]
-struct Record {
-    member: Arc<RoomMember>,
-    bytes: usize,
+struct Entry {
+    id: MemberId,
+    /// `true` if the member's texts don't belong to a session of this node.
+    owns_texts: bool,
+    node: u64,
+    /// The member as clients see it. `None` if the room has too many members to list this one.
+    member: Option<Arc<RoomMember>>,
+    leaves_at: Option<Instant>,
+    /// `None` if notices have covered the member, or the room isn't watched.
+    unreported: Option<Unreported>,
 }
 
-struct Entry {
-    node: u64,
-    /// `None` if the room has too many members to list this one.
-    record: Option<Record>,
-    leaves_at: Option<Instant>,
-    is_reported: bool,
+/// A member that the next notice covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unreported {
     /// The member that watchers know and whose place this one has taken.
     replaces: Option<MemberId>,
 }
 
 impl Entry {
-    fn user(&self) -> Option<User> {
-        self.record.as_ref()?.member.user.clone()
+    fn user(&self) -> Option<&User> {
+        self.member.as_ref()?.user.as_ref()
     }
 
-    fn member(&self) -> Option<Arc<RoomMember>> {
-        Some(self.record.as_ref()?.member.clone())
+    fn is_present_on(&self, node: u64) -> bool {
+        self.node == node && self.leaves_at.is_none()
     }
-
-    fn record_bytes(&self) -> usize {
-        self.record.as_ref().map_or(0, |record| record.bytes)
-    }
-}
-
-/// Another node's members, as far as they are known.
-pub(super) struct Source {
-    pub(super) version: u64,
-    /// Number of the node's members, as it reports.
-    count: usize,
-    /// Number of the node's members that are present and known here.
-    known: usize,
-    /// Time of the node's last message that agreed with this version.
-    pub(super) confirmed_at: Instant,
-    /// Time at which another node last listed this version as confirmed.
-    pub(super) listed_at: Option<Instant>,
 }
 
 /// The members of a room.
 #[derive(Default)]
 pub(super) struct RoomPresence {
     entries: Entries,
-    leaving: Leaving,
     pub(super) own: OwnMembers,
-    pub(super) sources: BTreeMap<u64, Source>,
-    pub(super) is_watched: bool,
+    /// `None` while no session of this node watches the room.
+    pub(super) watch: Option<Box<Watch>>,
     /// The version of the last notice.
-    pub(super) version: u64,
-    /// Members that watchers don't know yet.
-    fresh: BTreeSet<MemberId>,
-    gone: Gone,
-    /// Number of changes since the last notice.
-    changes: usize,
-    pub(super) notify_at: Option<Instant>,
-    pub(super) watch_at: Option<Instant>,
-    /// Time of this node's last `Watch` message.
-    pub(super) watched_at: Option<Instant>,
-    /// Time at which this node stops watching, if its last watcher has left.
-    pub(super) unwatch_at: Option<Instant>,
-    /// Number of members in the last notice.
-    last_count: usize,
+    version: u64,
 }
 
 impl RoomPresence {
     /// Makes a room without members.
-    pub(super) fn new(own_version: u64, lease_until: Option<Instant>) -> Self {
-        Self { own: OwnMembers::new(own_version, lease_until), ..Self::default() }
+    pub(super) fn new(own_version: u64) -> Self {
+        Self { own: OwnMembers::new(own_version), ..Self::default() }
     }
 
     /// Returns the time of the next due action.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let own = [self.own.publish_at, self.own.lease_until];
-        let all = [self.notify_at, self.watch_at, self.unwatch_at, self.leaving.first_at()];
-        all.into_iter().chain(own).flatten().min()
+        let leaving = self.entries.first_leaving().map(|(at, _)| at);
+        let watch = self.watch.as_ref().and_then(|watch| watch.poll_timeout());
+        [leaving, watch, self.own.poll_timeout()].into_iter().flatten().min()
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        self.entries() == 0 && !self.is_watched && self.own.lease_until.is_none() && self.gone.len() == 0
+        self.entries() == 0 && self.watch.is_none() && self.own.lease.is_none()
     }
 
     /// Returns the number of members, including those that may return.
     pub(super) fn count(&self) -> usize {
-        let unknown = |source: &Source| source.count.saturating_sub(source.known);
-        self.entries() + self.sources.values().map(unknown).sum::<usize>()
+        self.entries() + self.watch.as_ref().map_or(0, |watch| watch.unknown())
     }
 
     pub(super) fn entries(&self) -> usize {
-        self.entries.by_id.len()
+        self.entries.len()
     }
 
     pub(super) fn join(
@@ -130,38 +101,39 @@ impl RoomPresence {
         now: Instant,
         options: &PresenceOptions,
         node: u64,
-        mut record: Arc<RoomMember>,
+        mut member: Arc<RoomMember>,
     ) {
-        let id = record.id;
+        let id = member.id;
         let mut replaces = None;
-        if let Some(before) = self.entries.by_id.get(&id) {
+        if let Some(before) = self.entries.get(id) {
             // The session has been resumed, or has moved from another node.
-            let is_known = before.node == node && before.leaves_at.is_none();
-            if is_known {
+            if before.is_present_on(node) {
                 return;
             }
             self.stay(id);
             self.set_node(now, options, id, node);
             return;
         }
-        if let Some(user) = &record.user
-            && let Some(left) = self.leaving.first_of(user)
+        if let Some(user) = &member.user
+            && let Some(left) = self.entries.leaving_of(user)
         {
-            let since_ms =
-                self.entries.by_id.get(&left).and_then(|left| Some(left.record.as_ref()?.member.since_ms));
-            if let Some(since_ms) = since_ms.filter(|since_ms| *since_ms < record.since_ms) {
-                record = Arc::new(RoomMember { since_ms, ..(*record).clone() });
+            let since_ms = self.entries.get(left).and_then(|left| Some(left.member.as_ref()?.since_ms));
+            if let Some(since_ms) = since_ms.filter(|since_ms| *since_ms < member.since_ms) {
+                member = Arc::new(RoomMember { since_ms, ..(*member).clone() });
             }
             let entry = self.remove(now, options, left, Absence::Ended);
-            replaces = entry.and_then(|entry| if entry.is_reported { Some(left) } else { entry.replaces });
+            replaces = entry.and_then(|entry| entry.unreported.map_or(Some(left), |news| news.replaces));
         }
-        let has_room = self.entries.listed.len() < options.members_max;
-        let is_reported = !self.is_watched || self.gone.remove(id);
-        if !is_reported {
-            self.fresh.insert(id);
-        }
-        let record = has_room.then(|| Record::new(record, node != THIS_NODE));
-        self.entries.insert(id, Entry { node, record, leaves_at: None, is_reported, replaces });
+        let has_room = self.entries.listed_len() < options.members_max;
+        let is_reported = self.watch.as_mut().is_none_or(|watch| watch.returned(id));
+        self.entries.insert(Entry {
+            id,
+            owns_texts: node != THIS_NODE,
+            node,
+            member: has_room.then_some(member),
+            leaves_at: None,
+            unreported: (!is_reported).then_some(Unreported { replaces }),
+        });
         self.appear(now, options, id, node);
         self.changed(now, options);
     }
@@ -174,40 +146,37 @@ impl RoomPresence {
         id: MemberId,
         absence: Absence,
     ) {
-        let Some(entry) = self.entries.by_id.get_mut(&id) else { return };
+        let Some(entry) = self.entries.get(id) else { return };
         if entry.node != node || entry.leaves_at.is_some() {
             return;
         }
-        let user = entry.user();
         let may_return = match absence {
             Absence::Unsubscribed => false,
-            Absence::Ended => user.is_some(),
+            Absence::Ended => entry.user().is_some(),
             Absence::Suspended => true,
         };
         if !may_return || options.grace.is_zero() {
             self.remove(now, options, id, absence);
             return;
         }
-        let at = now + options.grace;
-        entry.leaves_at = Some(at);
-        self.leaving.insert(at, id, user);
+        self.entries.set_leaves_at(id, Some(now + options.grace));
         self.disappear(now, options, id, node, absence);
     }
 
     /// Keeps a member that was about to leave.
     fn stay(&mut self, id: MemberId) {
-        let Some(entry) = self.entries.by_id.get_mut(&id) else { return };
-        let Some(at) = entry.leaves_at.take() else {
+        let Some(entry) = self.entries.get(id) else { return };
+        let (node, is_leaving) = (entry.node, entry.leaves_at.is_some());
+        if is_leaving {
+            self.entries.set_leaves_at(id, None);
+        } else {
             // The member is counted on the node where it was present.
-            let node = entry.node;
             self.uncount(node);
-            return;
-        };
-        self.leaving.remove(at, id, entry.user());
+        }
     }
 
     fn set_node(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, node: u64) {
-        let Some(entry) = self.entries.by_id.get(&id) else { return };
+        let Some(entry) = self.entries.get(id) else { return };
         if entry.node == THIS_NODE && node != THIS_NODE {
             self.own.leave(now, options.interval, id, Absence::Ended);
         }
@@ -218,16 +187,21 @@ impl RoomPresence {
     fn uncount(&mut self, node: u64) {
         if node == THIS_NODE {
             self.own.count -= 1;
-        } else if let Some(source) = self.sources.get_mut(&node) {
+        } else if let Some(source) = self.source_mut(node) {
             source.known = source.known.saturating_sub(1);
         }
+    }
+
+    /// Returns what is known of another node. `None` if nothing, or if the room isn't watched.
+    fn source_mut(&mut self, node: u64) -> Option<&mut Source> {
+        self.watch.as_mut()?.sources.find_mut(node)
     }
 
     /// Adds a member that is present on a node.
     fn appear(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, node: u64) {
         if node == THIS_NODE {
             self.own.join(now, options.interval, id);
-        } else if let Some(source) = self.sources.get_mut(&node) {
+        } else if let Some(source) = self.source_mut(node) {
             source.known += 1;
         }
     }
@@ -255,72 +229,55 @@ impl RoomPresence {
         absence: Absence,
     ) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
-        match entry.leaves_at {
-            Some(at) => self.leaving.remove(at, id, entry.user()),
-            None => self.disappear(now, options, id, entry.node, absence),
+        if entry.leaves_at.is_none() {
+            self.disappear(now, options, id, entry.node, absence);
         }
-        if self.is_watched {
-            if entry.is_reported {
-                self.gone.insert(id, entry.record.as_ref());
-            } else {
-                self.fresh.remove(&id);
-            }
+        if let Some(watch) = &mut self.watch {
+            watch.left(now + options.interval, &entry);
         }
-        self.changed(now, options);
         Some(entry)
     }
 
     /// Schedules a notice for watchers.
     fn changed(&mut self, now: Instant, options: &PresenceOptions) {
-        if self.is_watched {
-            self.changes += 1;
-            self.notify_at.get_or_insert(now + options.interval);
+        if let Some(watch) = &mut self.watch {
+            watch.changed(now + options.interval);
         }
     }
 
-    pub(super) fn watch(&mut self) {
-        self.is_watched = true;
-        self.last_count = self.count();
+    /// Returns the state of the watch, which begins with this call unless it has already begun.
+    pub(super) fn watch(&mut self) -> &mut Watch {
+        let count = self.count();
+        self.watch.get_or_insert_with(|| Box::new(Watch::new(count)))
     }
 
     pub(super) fn unwatch(&mut self) {
-        self.is_watched = false;
-        (self.notify_at, self.watch_at, self.watched_at, self.unwatch_at) = (None, None, None, None);
-        self.changes = 0;
-        self.gone = Gone::default();
-        for id in std::mem::take(&mut self.fresh) {
-            if let Some(entry) = self.entries.by_id.get_mut(&id) {
-                entry.is_reported = true;
-            }
-        }
-        self.sources.clear();
+        self.watch = None;
+        self.entries.report();
         // Without a watch, no node reports the members of other nodes any longer.
-        let remote = self.entries.by_id.iter().filter(|(_, entry)| entry.node != THIS_NODE);
-        let remote: Vec<MemberId> = remote.map(|(id, _)| *id).collect();
+        let remote = self.entries.iter().filter(|entry| entry.node != THIS_NODE);
+        let remote: Vec<MemberId> = remote.map(|entry| entry.id).collect();
         for id in remote {
-            let Some(entry) = self.entries.remove(id) else { continue };
-            if let Some(at) = entry.leaves_at {
-                self.leaving.remove(at, id, entry.user());
-            }
+            self.entries.remove(id);
         }
     }
 
     /// Removes members whose grace period is over.
     pub(super) fn expire(&mut self, now: Instant, options: &PresenceOptions) {
-        while let Some(id) = self.leaving.take_due(now) {
+        while let Some((_, id)) = self.entries.first_leaving().filter(|(at, _)| *at <= now) {
             self.remove(now, options, id, Absence::Ended);
         }
     }
 
     /// Returns the changes for other nodes.
     pub(super) fn delta(&mut self, now: Instant, options: &PresenceOptions) -> Option<PresenceMessage> {
-        self.own.delta(now, options.interval, &self.entries.by_id)
+        self.own.delta(now, options.interval, &self.entries)
     }
 
     /// Returns all members of this node at its current version, for another node.
     pub(super) fn snapshot(&self) -> PresenceMessage {
-        let here = |entry: &&Entry| entry.node == THIS_NODE && entry.leaves_at.is_none();
-        let members = self.entries.by_id.values().filter(here).filter_map(Entry::member).collect();
+        let here = self.entries.listed(None).filter(|entry| entry.is_present_on(THIS_NODE));
+        let members = here.filter_map(|entry| entry.member.clone()).collect();
         PresenceMessage::Snapshot { version: self.own.version, count: self.own.count, members }
     }
 
@@ -334,8 +291,9 @@ impl RoomPresence {
         count: usize,
         members: Vec<Arc<RoomMember>>,
     ) {
-        let known = self.sources.get(&node).map_or(0, |source| source.known);
-        self.sources.insert(node, Source { version, count, known, confirmed_at: now, listed_at: None });
+        if let Some(watch) = &mut self.watch {
+            watch.sources.set(node, version, count, now);
+        }
         let there: BTreeSet<MemberId> = members.iter().map(|member| member.id).collect();
         for member in members {
             self.join(now, options, node, member);
@@ -353,7 +311,7 @@ impl RoomPresence {
         joined: Vec<Arc<RoomMember>>,
         left: Vec<(MemberId, Absence)>,
     ) {
-        if let Some(source) = self.sources.get_mut(&node) {
+        if let Some(source) = self.source_mut(node) {
             (source.version, source.count, source.confirmed_at) = (to, count, now);
         }
         for member in joined {
@@ -367,11 +325,13 @@ impl RoomPresence {
 
     /// Removes the members of a node that is dead.
     pub(super) fn lose(&mut self, now: Instant, options: &PresenceOptions, node: u64) {
-        if !self.sources.contains_key(&node) {
+        if !self.knows(node) {
             return;
         }
         self.leave_all(now, options, node, |_| true);
-        self.sources.remove(&node);
+        if let Some(watch) = &mut self.watch {
+            watch.sources.remove(node);
+        }
     }
 
     fn leave_all(
@@ -381,9 +341,8 @@ impl RoomPresence {
         node: u64,
         leaves: impl Fn(&MemberId) -> bool,
     ) {
-        let is_there = |entry: &Entry| entry.node == node && entry.leaves_at.is_none();
-        let entries = self.entries.by_id.iter().filter(|(_, entry)| is_there(entry));
-        let left: Vec<MemberId> = entries.map(|(id, _)| *id).filter(|id| leaves(id)).collect();
+        let there = self.entries.iter().filter(|entry| entry.is_present_on(node));
+        let left: Vec<MemberId> = there.map(|entry| entry.id).filter(|id| leaves(id)).collect();
         for id in left {
             self.leave(now, options, node, id, Absence::Ended);
         }
@@ -391,6 +350,6 @@ impl RoomPresence {
 
     /// Returns `true` if the room knows members of this node.
     pub(super) fn knows(&self, node: u64) -> bool {
-        self.sources.contains_key(&node)
+        self.watch.as_ref().is_some_and(|watch| watch.sources.find(node).is_some())
     }
 }

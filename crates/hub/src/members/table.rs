@@ -1,6 +1,6 @@
 //! The presence of rooms with their home here: timers, notices, and messages from and to other nodes.
 
-use super::room::{RoomPresence, Source, THIS_NODE, table_bytes, tree_bytes};
+use super::room::{RoomPresence, Source, THIS_NODE, Watch, table_bytes, tree_bytes};
 use crate::presence::{
     Absence, CONFIRM_TIMEOUT, LEASE, MemberId, MembersPage, PresenceChange, PresenceMessage, PresenceNotice,
     PresenceOptions, PresenceStats, REPAIR_INTERVAL, WATCH_INTERVAL,
@@ -71,13 +71,17 @@ impl PresenceTable {
         change: impl FnOnce(&mut RoomPresence, &PresenceOptions, &mut Outputs<'_>) -> T,
     ) -> T {
         let Self { options, rooms, timers, notices, messages, stats, selector, next_version, .. } = self;
+        let mut is_new = false;
         let state = rooms.entry(room.clone()).or_insert_with(|| {
-            // Nodes that already watch the room must learn of its first members.
-            let lease_until = options.has_other_nodes.then(|| now + LEASE);
-            Box::new(RoomPresence::new(*next_version, lease_until))
+            is_new = true;
+            Box::new(RoomPresence::new(*next_version))
         });
         let due_before = state.poll_timeout();
         let (members_before, bytes_before) = (state.entries(), state.bytes());
+        if is_new && options.has_other_nodes {
+            // Nodes that already watch the room must learn of its first members.
+            state.own.extend_lease(now + LEASE);
+        }
         let mut outputs = Outputs { room, notices, messages, stats: &mut *stats, selector };
         let result = change(state, options, &mut outputs);
         state.trim();
@@ -117,16 +121,16 @@ impl PresenceTable {
         if !is_watched && !self.rooms.contains_key(room) {
             return;
         }
-        self.with(now, room, |state, options, out| match (is_watched, state.is_watched) {
-            (true, true) => state.unwatch_at = None,
-            (true, false) => {
-                state.watch();
+        self.with(now, room, |state, options, out| match (is_watched, &mut state.watch) {
+            (true, Some(watch)) => watch.unwatch_at = None,
+            (true, None) => {
+                let watch = state.watch();
                 if options.has_other_nodes {
-                    out.watch(now, state);
+                    out.watch(now, watch);
                 }
             }
-            (false, true) => state.unwatch_at = Some(now + WATCH_LINGER),
-            (false, false) => {}
+            (false, Some(watch)) => watch.unwatch_at = Some(now + WATCH_LINGER),
+            (false, None) => {}
         });
     }
 
@@ -145,12 +149,12 @@ impl PresenceTable {
             }
             return;
         };
-        if !state.is_watched && !matches!(message, PresenceMessage::Watch { .. }) {
+        if state.watch.is_none() && !matches!(message, PresenceMessage::Watch { .. }) {
             return;
         }
         self.with(now, room, |state, options, out| match message {
             PresenceMessage::Watch { have } => {
-                state.own.lease_until = Some(now + LEASE);
+                state.own.extend_lease(now + LEASE);
                 while let Some(delta) = state.delta(now, options) {
                     out.send(None, delta);
                 }
@@ -158,26 +162,31 @@ impl PresenceTable {
                 let is_current = have.contains(&(THIS_NODE, version));
                 let answer = if is_current { PresenceMessage::Current { version } } else { state.snapshot() };
                 out.send(Some(node), answer);
-                if state.is_watched {
-                    out.compare(now, state, options, node, &have);
+                out.compare(now, state, options, node, &have);
+            }
+            PresenceMessage::Delta { from, to, count, joined, left } => {
+                let Some(watch) = &mut state.watch else { return };
+                match watch.sources.find(node) {
+                    Some(source) if source.version == from => {
+                        state.apply(now, options, node, (to, count), joined, left);
+                    }
+                    Some(source) if source.version >= to => {}
+                    _ => out.repair(now, watch, node),
                 }
             }
-            PresenceMessage::Delta { from, to, count, joined, left } => match state.sources.get(&node) {
-                Some(source) if source.version == from => {
-                    state.apply(now, options, node, (to, count), joined, left);
-                }
-                Some(source) if source.version >= to => {}
-                _ => out.repair(now, state, node),
-            },
             PresenceMessage::Snapshot { version, count, members } => {
-                if state.sources.get(&node).is_none_or(|source| source.version < version || version == 0) {
+                let Some(watch) = &state.watch else { return };
+                if watch.sources.find(node).is_none_or(|source| source.version < version || version == 0) {
                     state.set_members(now, options, node, version, count, members);
                 }
             }
-            PresenceMessage::Current { version } => match state.sources.get_mut(&node) {
-                Some(source) if source.version == version => source.confirmed_at = now,
-                _ => out.repair(now, state, node),
-            },
+            PresenceMessage::Current { version } => {
+                let Some(watch) = &mut state.watch else { return };
+                match watch.sources.find_mut(node) {
+                    Some(source) if source.version == version => source.confirmed_at = now,
+                    _ => out.repair(now, watch, node),
+                }
+            }
         });
     }
 
@@ -196,22 +205,22 @@ impl PresenceTable {
             self.with(now, &room, |state, options, out| {
                 let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
                 state.expire(now, options);
-                if is_due(state.unwatch_at) {
+                if is_due(state.watch.as_ref().and_then(|watch| watch.unwatch_at)) {
                     state.unwatch();
                 }
-                if is_due(state.own.publish_at)
+                if is_due(state.own.publish_at())
                     && let Some(delta) = state.delta(now, options)
                 {
                     out.send(None, delta);
                 }
-                if is_due(state.watch_at) {
+                if is_due(state.watch.as_ref().and_then(|watch| watch.watch_at)) {
                     lose_silent(now, state, options);
-                    out.watch(now, state);
+                    out.watch(now, state.watch());
                 }
-                if is_due(state.notify_at) {
+                if is_due(state.watch.as_ref().and_then(|watch| watch.notify_at())) {
                     out.notices.extend(state.notice(out.room, out.stats));
                 }
-                if is_due(state.own.lease_until) {
+                if is_due(state.own.lease_until()) {
                     state.own.end_lease();
                 }
             });
@@ -240,7 +249,7 @@ impl PresenceTable {
         limit: usize,
         for_watcher: bool,
     ) -> MembersPage {
-        if for_watcher && self.rooms.get(room).is_none_or(|state| !state.is_watched) {
+        if for_watcher && self.rooms.get(room).is_none_or(|state| state.watch.is_none()) {
             self.set_watched(now, room, true);
             self.set_watched(now, room, false);
         }
@@ -264,18 +273,19 @@ impl PresenceTable {
 
 /// Removes the members of nodes that haven't been confirmed for [`CONFIRM_TIMEOUT`].
 fn lose_silent(now: Instant, state: &mut RoomPresence, options: &PresenceOptions) {
-    let silent = unconfirmed(now, state, CONFIRM_TIMEOUT);
+    let Some(watch) = &state.watch else { return };
+    let silent = unconfirmed(now, watch, CONFIRM_TIMEOUT);
     silent.into_iter().for_each(|node| state.lose(now, options, node));
 }
 
 /// Returns the nodes that haven't been confirmed for this time. A list confirms a version as of the interval before it.
-fn unconfirmed(now: Instant, state: &RoomPresence, time: Duration) -> Vec<u64> {
-    let is_old = |source: &Source| {
+fn unconfirmed(now: Instant, watch: &Watch, time: Duration) -> Vec<u64> {
+    let is_old = |source: &&Source| {
         let age = now.saturating_duration_since(source.confirmed_at);
         let listed = source.listed_at.map(|at| now.saturating_duration_since(at) + WATCH_INTERVAL);
         listed.map_or(age, |listed| age.min(listed)) >= time
     };
-    state.sources.iter().filter(|(_, source)| is_old(source)).map(|(node, _)| *node).collect()
+    watch.sources.iter().filter(is_old).map(|source| source.node).collect()
 }
 
 /// The destinations of a room's notices and messages.
@@ -300,21 +310,21 @@ impl Outputs<'_> {
     }
 
     /// Sends `Watch` to all nodes: this node watches the room.
-    fn watch(&mut self, now: Instant, state: &mut RoomPresence) {
+    fn watch(&mut self, now: Instant, watch: &mut Watch) {
         let is_confirmed =
             |source: &Source| now.saturating_duration_since(source.confirmed_at) <= LIST_AGE_MAX;
         let versions = |wanted: bool| {
-            let all = state.sources.iter().filter(move |(_, source)| is_confirmed(source) == wanted);
-            all.map(|(node, source)| (*node, source.version))
+            let all = watch.sources.iter().filter(move |source| is_confirmed(source) == wanted);
+            all.map(|source| (source.node, source.version))
         };
         let have = versions(true).chain([CONFIRMED_END]).chain(versions(false)).collect();
-        (state.watched_at, state.watch_at) = (Some(now), Some(now + self.watch_interval()));
+        (watch.watched_at, watch.watch_at) = (Some(now), Some(now + self.watch_interval()));
         self.send(None, PresenceMessage::Watch { have });
     }
 
     /// Sends `Watch` to one node.
-    fn watch_node(&mut self, state: &RoomPresence, node: u64) {
-        let have = state.sources.get(&node).map(|source| (node, source.version));
+    fn watch_node(&mut self, watch: &Watch, node: u64) {
+        let have = watch.sources.find(node).map(|source| (node, source.version));
         self.send(Some(node), PresenceMessage::Watch { have: have.into_iter().collect() });
     }
 
@@ -328,39 +338,41 @@ impl Outputs<'_> {
         node: u64,
         have: &[(u64, u64)],
     ) {
+        let Some(watch) = &mut state.watch else { return };
         // A `Watch` to one node has no end of a list.
         let Some(confirmed) = have.iter().position(|pair| *pair == CONFIRMED_END) else { return };
         for (of, version) in have[..confirmed].iter().filter(|(of, _)| *of != THIS_NODE) {
-            match state.sources.get_mut(of) {
+            match watch.sources.find_mut(*of) {
                 Some(source) if source.version >= *version => source.listed_at = Some(now),
                 // A node without members and watchers has version 0, and doesn't answer.
                 None if *version == 0 => {}
-                _ => self.repair(now, state, *of),
+                _ => self.repair(now, watch, *of),
             }
         }
-        let is_due = state.watch_at.is_some_and(|at| at < now + self.watch_interval() / 2);
+        let is_due = watch.watch_at.is_some_and(|at| at < now + self.watch_interval() / 2);
         let is_repair =
-            state.watch_at.zip(state.watched_at).is_some_and(|(at, last)| at <= last + REPAIR_INTERVAL);
+            watch.watch_at.zip(watch.watched_at).is_some_and(|(at, last)| at <= last + REPAIR_INTERVAL);
         if !is_due || is_repair {
             return;
         }
-        state.watch_at = Some(now + self.watch_interval());
+        watch.watch_at = Some(now + self.watch_interval());
         lose_silent(now, state, options);
-        let mut asked = unconfirmed(now, state, WATCH_INTERVAL + REPAIR_INTERVAL);
+        let watch = state.watch();
+        let mut asked = unconfirmed(now, watch, WATCH_INTERVAL + REPAIR_INTERVAL);
         asked.retain(|of| *of != node);
         asked.push(node);
-        asked.into_iter().for_each(|of| self.watch_node(state, of));
+        asked.into_iter().for_each(|of| self.watch_node(watch, of));
     }
 
     /// Asks a node for its members because a message of that node was lost. If this node has asked a moment ago, schedules a
     /// `Watch` to all nodes.
-    fn repair(&mut self, now: Instant, state: &mut RoomPresence, node: u64) {
-        let at = state.watched_at.map_or(now, |at| now.max(at + REPAIR_INTERVAL));
+    fn repair(&mut self, now: Instant, watch: &mut Watch, node: u64) {
+        let at = watch.watched_at.map_or(now, |at| now.max(at + REPAIR_INTERVAL));
         if at > now {
-            state.watch_at = Some(state.watch_at.map_or(at, |before| before.min(at)));
+            watch.watch_at = Some(watch.watch_at.map_or(at, |before| before.min(at)));
         } else {
-            state.watched_at = Some(now);
-            self.watch_node(state, node);
+            watch.watched_at = Some(now);
+            self.watch_node(watch, node);
         }
     }
 }

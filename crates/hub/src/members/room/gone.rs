@@ -1,9 +1,16 @@
 //! Members that watchers know and that have left since the last notice.
 
-use super::Record;
+use super::Entry;
 use super::size::{map_bytes, set_bytes, trim};
-use crate::presence::MemberId;
+use crate::presence::{MemberId, RoomMember};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A member as clients see it, and the size of this data in bytes.
+pub(super) struct Record {
+    pub(super) member: Arc<RoomMember>,
+    bytes: usize,
+}
 
 #[derive(Default)]
 pub(super) struct Gone {
@@ -23,13 +30,14 @@ impl Gone {
         self.records.contains_key(&id) || self.unlisted.contains(&id)
     }
 
-    pub(super) fn insert(&mut self, id: MemberId, record: Option<&Record>) {
-        match record {
-            Some(record) => {
+    pub(super) fn insert(&mut self, entry: &Entry) {
+        match &entry.member {
+            Some(member) => {
+                let record = Record { member: member.clone(), bytes: entry.record_bytes() };
                 self.records_bytes += record.bytes;
-                self.records.insert(id, record.clone());
+                self.records.insert(entry.id, record);
             }
-            None => drop(self.unlisted.insert(id)),
+            None => drop(self.unlisted.insert(entry.id)),
         }
     }
 

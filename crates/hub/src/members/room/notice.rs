@@ -1,6 +1,7 @@
 //! Notices of changes to a room's watchers.
 
-use super::{Record, RoomPresence};
+use super::watch::Pending;
+use super::{RoomPresence, Unreported};
 use crate::presence::{NOTICE_BYTES_MAX, NOTICE_CHANGES_MAX, PresenceNotice, PresenceStats};
 use crate::topic::Room;
 
@@ -11,18 +12,17 @@ impl RoomPresence {
         room: &Room,
         stats: &mut PresenceStats,
     ) -> Option<PresenceNotice> {
-        self.notify_at = None;
-        let changes = std::mem::take(&mut self.changes);
-        let mut gone = std::mem::take(&mut self.gone);
-        let fresh = std::mem::take(&mut self.fresh);
+        let watch = self.watch.as_mut()?;
+        let Pending { changes, mut gone, .. } = *watch.pending.take()?;
+        let fresh = self.entries.report();
         let total = gone.len() + fresh.len();
-        let count = self.count();
-        if total == 0 && count == self.last_count {
+        let count = self.entries.len() + watch.unknown();
+        if total == 0 && count == watch.last_count {
             stats.coalesced += changes as u64;
             return None;
         }
         self.version += 1;
-        self.last_count = count;
+        watch.last_count = count;
         let mut notice = PresenceNotice {
             room: room.clone(),
             version: self.version,
@@ -34,11 +34,9 @@ impl RoomPresence {
         };
         let mut bytes = 0;
         let mut listed = 0;
-        for id in fresh {
-            let Some(entry) = self.entries.by_id.get_mut(&id) else { continue };
-            entry.is_reported = true;
-            let replaced = entry.replaces.take().filter(|before| gone.contains(*before));
-            let Some(Record { member: record, .. }) = &entry.record else {
+        for (id, Unreported { replaces }) in fresh {
+            let replaced = replaces.filter(|before| gone.contains(*before));
+            let Some(record) = self.entries.get(id).and_then(|entry| entry.member.as_ref()) else {
                 notice.more += 1;
                 continue;
             };
@@ -56,7 +54,7 @@ impl RoomPresence {
                 None => notice.joined.push(record.clone()),
             }
         }
-        for Record { member: record, .. } in gone.records.into_values() {
+        for record in gone.records.into_values().map(|record| record.member) {
             if listed < NOTICE_CHANGES_MAX && bytes + record.bytes() <= NOTICE_BYTES_MAX {
                 listed += 1;
                 bytes += record.bytes();

@@ -1,8 +1,8 @@
 //! The members of this node, as other nodes know them.
 //!
-//! **Invariant.** Changes wait to be published only during a lease. Without one, each change begins a version.
+//! Changes wait to be published only during a lease. Without one, each change begins a version.
 
-use super::Entry;
+use super::entries::Entries;
 use super::size::{map_bytes, trim};
 use crate::presence::{Absence, DELTA_CHANGES_MAX, MemberId, PresenceMessage};
 use std::collections::BTreeMap;
@@ -20,15 +20,38 @@ pub(in crate::members) struct OwnMembers {
     pub(super) count: usize,
     /// The version that other nodes know.
     pub(in crate::members) version: u64,
-    /// End of the time in which changes are published.
-    pub(in crate::members) lease_until: Option<Instant>,
+    /// `None` while no other node watches the room.
+    pub(super) lease: Option<Box<Lease>>,
+}
+
+/// The time in which changes are published.
+pub(super) struct Lease {
+    until: Instant,
     unpublished: BTreeMap<MemberId, Unpublished>,
-    pub(in crate::members) publish_at: Option<Instant>,
+    publish_at: Option<Instant>,
 }
 
 impl OwnMembers {
-    pub(super) fn new(version: u64, lease_until: Option<Instant>) -> Self {
-        Self { version, lease_until, ..Self::default() }
+    pub(super) fn new(version: u64) -> Self {
+        Self { version, ..Self::default() }
+    }
+
+    /// Begins or extends the time in which changes are published.
+    pub(in crate::members) fn extend_lease(&mut self, until: Instant) {
+        let lease = || Box::new(Lease { until, unpublished: BTreeMap::new(), publish_at: None });
+        self.lease.get_or_insert_with(lease).until = until;
+    }
+
+    pub(in crate::members) fn lease_until(&self) -> Option<Instant> {
+        self.lease.as_ref().map(|lease| lease.until)
+    }
+
+    pub(in crate::members) fn publish_at(&self) -> Option<Instant> {
+        self.lease.as_ref()?.publish_at
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.lease_until().into_iter().chain(self.publish_at()).min()
     }
 
     /// Records that a member is present.
@@ -55,12 +78,13 @@ impl OwnMembers {
         interval: Duration,
         change: impl FnOnce(&mut BTreeMap<MemberId, Unpublished>),
     ) {
-        if self.lease_until.is_none() {
-            self.version += 1;
-            return;
+        match &mut self.lease {
+            Some(lease) => {
+                change(&mut lease.unpublished);
+                lease.publish_at.get_or_insert(now + interval);
+            }
+            None => self.version += 1,
         }
-        change(&mut self.unpublished);
-        self.publish_at.get_or_insert(now + interval);
     }
 
     /// Returns the next changes for other nodes.
@@ -68,23 +92,24 @@ impl OwnMembers {
         &mut self,
         now: Instant,
         interval: Duration,
-        entries: &BTreeMap<MemberId, Entry>,
+        entries: &Entries,
     ) -> Option<PresenceMessage> {
-        self.publish_at = None;
-        if self.unpublished.is_empty() {
+        let lease = self.lease.as_mut()?;
+        lease.publish_at = None;
+        if lease.unpublished.is_empty() {
             return None;
         }
         let mut left = Vec::new();
         let mut joined = Vec::new();
         for _ in 0..DELTA_CHANGES_MAX {
-            let Some((id, change)) = self.unpublished.pop_first() else { break };
+            let Some((id, change)) = lease.unpublished.pop_first() else { break };
             match change {
                 Unpublished::Left(absence) => left.push((id, absence)),
-                Unpublished::Joined => joined.extend(entries.get(&id).and_then(Entry::member)),
+                Unpublished::Joined => joined.extend(entries.get(id).and_then(|entry| entry.member.clone())),
             }
         }
-        if !self.unpublished.is_empty() {
-            self.publish_at = Some(now + interval);
+        if !lease.unpublished.is_empty() {
+            lease.publish_at = Some(now + interval);
         }
         let from = self.version;
         self.version += 1;
@@ -93,20 +118,20 @@ impl OwnMembers {
 
     /// Stops publishing changes.
     pub(in crate::members) fn end_lease(&mut self) {
-        (self.lease_until, self.publish_at) = (None, None);
-        if !self.unpublished.is_empty() {
-            self.unpublished.clear();
+        if self.lease.take().is_some_and(|lease| !lease.unpublished.is_empty()) {
             self.version += 1;
         }
     }
 
     /// Returns the approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
-        map_bytes(&self.unpublished)
+        self.lease.as_deref().map_or(0, |lease| size_of_val(lease) + map_bytes(&lease.unpublished))
     }
 
     /// Frees the nodes of empty trees.
     pub(super) fn trim(&mut self) {
-        trim(&mut self.unpublished, BTreeMap::is_empty);
+        if let Some(lease) = &mut self.lease {
+            trim(&mut lease.unpublished, BTreeMap::is_empty);
+        }
     }
 }

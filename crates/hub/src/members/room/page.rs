@@ -13,27 +13,22 @@ impl RoomPresence {
         limit: usize,
         for_watcher: bool,
     ) -> MembersPage {
-        let range = (after.map_or(Unbounded, Excluded), Unbounded);
         let is_meant = |entry: &&Entry| match for_watcher {
-            true => entry.is_reported,
-            false => entry.node == THIS_NODE && entry.leaves_at.is_none(),
+            true => entry.unreported.is_none(),
+            false => entry.is_present_on(THIS_NODE),
         };
         let mut visited = 0;
-        let listed = self.entries.listed.range(range).inspect(|_| visited += 1);
-        let known = listed
-            .filter_map(|id| Some(&self.entries.by_id.get(id).filter(is_meant)?.record.as_ref()?.member));
-        let mut known = known.peekable();
-        let mut gone = self
-            .gone
-            .records
-            .range(range)
-            .map(|(_, record)| &record.member)
-            .filter(|_| for_watcher)
-            .peekable();
+        let listed = self.entries.listed(after).inspect(|_| visited += 1);
+        let mut known = listed.filter(is_meant).filter_map(|entry| entry.member.as_ref()).peekable();
+        let watch = self.watch.as_ref().filter(|_| for_watcher);
+        let pending = watch.and_then(|watch| watch.pending.as_ref());
+        let range = (after.map_or(Unbounded, Excluded), Unbounded);
+        let gone = pending.into_iter().flat_map(|pending| pending.gone.records.range(range));
+        let mut gone = gone.map(|(_, record)| &record.member).peekable();
         let mut page = MembersPage {
             members: Vec::new(),
             has_more: false,
-            count: if for_watcher { self.last_count } else { self.own.count },
+            count: watch.map_or(self.own.count, |watch| watch.last_count),
             version: for_watcher.then_some(self.version),
             visited: 0,
         };

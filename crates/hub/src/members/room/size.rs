@@ -1,9 +1,8 @@
 //! The memory of a room's presence.
 //!
-//! Most rooms are small, and nearly all of their memory is the first nodes of trees. So trees are counted by
-//! their nodes.
+//! Most of the memory of a small tree is its first node. So trees are counted by their nodes.
 
-use super::{Record, RoomPresence};
+use super::{Entry, RoomPresence};
 use crate::presence::RoomMember;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,14 +51,14 @@ pub(super) fn trim<T: Default>(tree: &mut T, is_empty: impl FnOnce(&T) -> bool) 
     }
 }
 
-impl Record {
-    /// Makes a record. `owns_texts` is `true` if the texts don't belong to a session of this node.
-    pub(super) fn new(member: Arc<RoomMember>, owns_texts: bool) -> Self {
+impl Entry {
+    /// Returns the size of the member's record in bytes, without texts of a session of this node.
+    pub(super) fn record_bytes(&self) -> usize {
+        let Some(member) = &self.member else { return 0 };
+        let user = member.user.iter().flat_map(|user| [&user.issuer, &user.subject]);
+        let texts = user.chain(&member.info).filter(|_| self.owns_texts);
         let text_bytes = |text: &Arc<str>| SHARED_BYTES + text.len();
-        let user = member.user.as_ref().map(|user| text_bytes(&user.issuer) + text_bytes(&user.subject));
-        let texts = user.unwrap_or(0) + member.info.as_ref().map_or(0, text_bytes);
-        let bytes = SHARED_BYTES + size_of::<RoomMember>() + if owns_texts { texts } else { 0 };
-        Self { member, bytes }
+        SHARED_BYTES + size_of::<RoomMember>() + texts.map(text_bytes).sum::<usize>()
     }
 }
 
@@ -67,26 +66,20 @@ impl RoomPresence {
     /// Returns the approximate size of the referenced memory, without texts of this node's sessions. 0 if it
     /// is unused.
     pub(in crate::members) fn bytes(&self) -> usize {
-        self.entries.bytes()
-            + self.leaving.bytes()
-            + self.own.bytes()
-            + map_bytes(&self.sources)
-            + set_bytes(&self.fresh)
-            + self.gone.bytes()
+        self.entries.bytes() + self.own.bytes() + self.watch.as_ref().map_or(0, |watch| watch.bytes())
     }
 
     /// Frees the nodes of empty trees.
     pub(in crate::members) fn trim(&mut self) {
         self.entries.trim();
-        self.leaving.trim();
         self.own.trim();
-        trim(&mut self.sources, BTreeMap::is_empty);
-        trim(&mut self.fresh, BTreeSet::is_empty);
-        self.gone.trim();
+        if let Some(watch) = &mut self.watch {
+            watch.trim();
+        }
     }
 
     /// Returns `true` if the running sums are right. Takes time linear in the members.
     pub(in crate::members) fn is_counted(&self) -> bool {
-        self.entries.is_counted() && self.gone.is_counted()
+        self.entries.is_counted() && self.watch.as_ref().is_none_or(|watch| watch.is_counted())
     }
 }
