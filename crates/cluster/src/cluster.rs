@@ -376,17 +376,20 @@ impl Cluster {
                 let content = self.content(&Channel::from(room.clone()), &payload);
                 self.rooms.handle_message(&room, position, content).await;
             }
-            Event::Message { channel, position, payload } => match self.frames.decode(&channel, &payload) {
-                Ok((sender, _)) if sender == self.node => {}
-                Ok((sender, frame @ (Frame::Feed(_) | Frame::Released(_) | Frame::Alive))) => {
-                    self.handle_sender(sender);
-                    let key = if let Channel::Topic(Topic::Feed(key)) = &channel { Some(key) } else { None };
-                    let has_memory_for = |bytes| self.has_memory_for(bytes);
-                    self.feeds.handle_frame(sender, key, position, &frame, has_memory_for);
+            Event::Message { channel, position, payload } => {
+                match self.frames.decode_foreign(&channel, &payload) {
+                    Ok(None) => {}
+                    Ok(Some((sender, frame @ (Frame::Feed(_) | Frame::Released(_) | Frame::Alive)))) => {
+                        self.handle_sender(sender);
+                        let key =
+                            if let Channel::Topic(Topic::Feed(key)) = &channel { Some(key) } else { None };
+                        let has_memory_for = |bytes| self.has_memory_for(bytes);
+                        self.feeds.handle_frame(sender, key, position, &frame, has_memory_for);
+                    }
+                    Ok(Some((sender, frame))) => self.handle_frame(sender, frame, plane).await,
+                    Err(error) => self.counters.count_refused(error),
                 }
-                Ok((sender, frame)) => self.handle_frame(sender, frame, plane).await,
-                Err(error) => self.counters.count_refused(error),
-            },
+            }
             Event::Connected => {
                 self.counters.is_connected.store(1, Ordering::Relaxed);
                 self.absence.end();

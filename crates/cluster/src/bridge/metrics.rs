@@ -61,7 +61,7 @@ impl Bridge {
             /// Messages dropped because they arrived faster than this node handles them.
             Counter "bridge_messages_dropped" = self.inbox.dropped();
             /// Size of the messages that wait to be published to Redis.
-            Gauge "bridge_outgoing_bytes" = self.publisher.outgoing.unsent().1;
+            Gauge "bridge_outgoing_bytes" = self.publisher.messages.outgoing.unsent().1;
             /// Size of the messages from Redis that wait for this node.
             Gauge "bridge_inbox_bytes" = self.inbox.bytes();
         });

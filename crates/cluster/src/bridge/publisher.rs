@@ -2,16 +2,17 @@
 
 use super::{Adapter, Options};
 use crate::engine::common::Outgoing;
+use crate::engine::redis::direct::Direct;
 use crate::engine::redis::link::Link;
-use crate::engine::redis::publisher::{self, Publish};
+use crate::engine::redis::publications::Publish;
+use crate::engine::redis::publisher;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stentor_ports::Ledger;
 
 pub(super) struct Publisher {
-    pub(super) outgoing: Outgoing,
-    pub(super) publish: Publish,
+    pub(super) messages: Arc<Direct>,
     is_connected: AtomicBool,
 }
 
@@ -19,7 +20,8 @@ impl Publisher {
     pub(super) fn new(options: &Options, ledger: Arc<Ledger>) -> Self {
         let command = if options.adapter == Adapter::Sharded { "SPUBLISH" } else { "PUBLISH" };
         let outgoing = Outgoing::new(ledger, &options.limits);
-        Self { outgoing, publish: Publish { command, prefix: b"" }, is_connected: AtomicBool::new(false) }
+        let messages = Direct::new(outgoing, Publish { command, prefix: b"" });
+        Self { messages, is_connected: AtomicBool::new(false) }
     }
 
     /// Returns `true` while the publishing connection exists.
@@ -33,13 +35,18 @@ impl Publisher {
 
     /// Publishes a payload as soon as there is a connection. Returns `true` if the queue has room for it.
     pub(super) fn push(&self, channel: String, payload: Bytes) -> bool {
-        self.outgoing.push(channel, payload).is_ok()
+        let bytes = payload.len();
+        let has_room = self.messages.outgoing.append(channel, payload).is_ok();
+        if has_room {
+            self.messages.flush(bytes);
+        }
+        has_room
     }
 
     /// Publishes over one connection until it is lost. Returns the reason.
     pub(super) async fn serve(&self, link: &mut Link) -> String {
         self.set_connected(true);
-        let reason = publisher::serve(&self.outgoing, self.publish, link).await;
+        let reason = publisher::serve(&self.messages, link).await;
         self.set_connected(false);
         reason
     }

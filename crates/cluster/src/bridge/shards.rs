@@ -10,10 +10,10 @@ use super::protocol::Published;
 use crate::engine::PROBE_INTERVAL;
 use crate::engine::common::Endpoint;
 use crate::engine::redis::link::Sender;
-use crate::engine::redis::publisher::take_batch;
+use crate::engine::redis::publications::{Publications, take_batch};
 use crate::engine::redis::slots::Owners;
 use parking_lot::{Mutex, MutexGuard};
-use redis::{Pipeline, Value};
+use redis::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -242,8 +242,8 @@ impl Bridge {
         self.publisher.set_connected(true);
         let mut is_reported = false;
         loop {
-            let Some((mut batch, permit)) = take_batch(&self.publisher.outgoing) else {
-                self.publisher.outgoing.added().await;
+            let Some((mut batch, permit)) = take_batch(&self.publisher.messages.outgoing) else {
+                self.publisher.messages.outgoing.added().await;
                 continue;
             };
             let mut not_sent = 0;
@@ -296,11 +296,11 @@ impl Bridge {
                 failed.extend(messages.iter().map(|_| "it isn't connected".to_owned()));
                 continue;
             };
-            let mut pipeline = Pipeline::with_capacity(messages.len());
-            messages
-                .iter()
-                .for_each(|(channel, payload)| self.publisher.publish.add(&mut pipeline, channel, payload));
-            sent.spawn(async move { (sender.send(&pipeline).await, messages) });
+            let mut publications = Publications::default();
+            for (channel, payload) in &messages {
+                self.publisher.messages.publish.add(&mut publications, channel, payload);
+            }
+            sent.spawn(async move { (sender.publish(publications).await, messages) });
         }
         while let Some(Ok((result, messages))) = sent.join_next().await {
             match result {

@@ -27,6 +27,7 @@ use bytes::Bytes;
 use codec::{Reader, Writer};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 pub use stentor_cluster_settings::CONTENT_BYTES_MAX;
@@ -35,6 +36,8 @@ use stentor_ports::Broadcast;
 
 /// Grows when a frame's meaning changes. Nodes of different versions refuse each other's frames.
 const VERSION: u8 = 3;
+/// Place of the sender's id in a frame.
+const SENDER: Range<usize> = 2..10;
 const TAG_BYTES: usize = 16;
 /// Maximum difference between the time of a node's record and the reader's clock, in both directions.
 pub const RECORD_AGE_MAX: Duration = Duration::from_secs(60);
@@ -215,6 +218,25 @@ impl Frames {
     /// # Errors
     /// The bytes aren't a frame, or aren't authentic.
     pub fn decode(&self, channel: &Channel, bytes: &Bytes) -> Result<(NodeId, Frame), FrameError> {
+        self.parse(self.authenticated(channel, bytes)?)
+    }
+
+    /// Decodes a frame of another node. `None` for this node's own ones, which engines return to it.
+    ///
+    /// # Errors
+    /// The bytes aren't a frame, or aren't authentic.
+    pub(crate) fn decode_foreign(
+        &self,
+        channel: &Channel,
+        bytes: &Bytes,
+    ) -> Result<Option<(NodeId, Frame)>, FrameError> {
+        let frame = self.authenticated(channel, bytes)?;
+        let is_own = frame.get(SENDER) == Some(&self.node.0.to_le_bytes()[..]);
+        if is_own { Ok(None) } else { self.parse(frame).map(Some) }
+    }
+
+    /// Returns a frame without its tag.
+    fn authenticated(&self, channel: &Channel, bytes: &Bytes) -> Result<Bytes, FrameError> {
         let mut bytes = bytes.clone();
         if bytes.first() != Some(&VERSION) {
             return Err(if bytes.is_empty() { FrameError::TooShort } else { FrameError::Version });
@@ -228,7 +250,11 @@ impl Frames {
                 return Err(FrameError::NotAuthentic);
             }
         }
-        let mut r = Reader::new(bytes);
+        Ok(bytes)
+    }
+
+    fn parse(&self, frame: Bytes) -> Result<(NodeId, Frame), FrameError> {
+        let mut r = Reader::new(frame);
         r.u8()?;
         let (kind, sender) = (r.u8()?, NodeId(r.u64()?));
         let frame = match kind {

@@ -7,12 +7,14 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// Maximum time to establish a connection.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,8 +22,22 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const BACKOFF_MAX_MS: u64 = 5_000;
 
 /// A TCP connection, encrypted or not.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// A second handle to the connection's socket, which never blocks. `None` if the connection is encrypted.
+    fn socket(&self) -> Option<std::net::TcpStream>;
+}
+
+impl Stream for TcpStream {
+    fn socket(&self) -> Option<std::net::TcpStream> {
+        self.as_fd().try_clone_to_owned().ok().map(Into::into)
+    }
+}
+
+impl Stream for TlsStream<Box<dyn Stream>> {
+    fn socket(&self) -> Option<std::net::TcpStream> {
+        None
+    }
+}
 
 /// Opens a TCP connection, and encrypts it with `tls`.
 ///

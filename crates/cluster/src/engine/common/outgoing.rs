@@ -61,18 +61,36 @@ impl<P: Default> Outgoing<P> {
         self.permits.used()
     }
 
-    /// Appends a message.
+    /// Appends a message, and wakes the task that takes messages.
     ///
     /// # Errors
     /// [`EngineError::Full`]
     pub(crate) fn push(&self, channel: String, payload: Bytes) -> Result<(), EngineError> {
+        self.append(channel, payload)?;
+        self.notify();
+        Ok(())
+    }
+
+    /// Wakes the task that takes messages.
+    pub(crate) fn notify(&self) {
+        self.added.notify_one();
+    }
+
+    /// Returns `true` if no message waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.lock().messages.is_empty()
+    }
+
+    /// Appends a message. The caller takes it, or calls [`Self::notify`].
+    ///
+    /// # Errors
+    /// [`EngineError::Full`]
+    pub(crate) fn append(&self, channel: String, payload: Bytes) -> Result<(), EngineError> {
         let message = Message { channel, payload, progress: P::default() };
         let mut waiting = self.waiting.lock();
         let permit = self.permits.acquire(message.bytes())?;
         waiting.permit.add(permit);
         waiting.messages.push_back(message);
-        drop(waiting);
-        self.added.notify_one();
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use super::values::explain;
 use crate::engine::common::{self, Endpoint, Login};
 use redis::aio::AsyncPushSender;
 use redis::{Pipeline, Value};
+use std::net::TcpStream;
 use std::sync::Arc;
 use stentor_ports::Ledger;
 use tokio::task::JoinHandle;
@@ -14,6 +15,8 @@ use tokio::task::JoinHandle;
 pub(super) struct Connection {
     pub(super) endpoint: Endpoint,
     pub(super) commands: Commands,
+    /// A second handle to the socket of a connection that publishes or makes requests, unless it is encrypted.
+    pub(super) socket: Option<TcpStream>,
     driver: JoinHandle<()>,
 }
 
@@ -35,8 +38,9 @@ impl Connection {
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
         let stream = common::connect(&endpoint, address.tls.as_ref()).await?;
+        let socket = if pushes.is_none() { stream.socket() } else { None };
         let (commands, driver) = receiver::start(stream, pushes, ledger);
-        let connection = Self { endpoint, commands, driver };
+        let connection = Self { endpoint, commands, socket, driver };
         let mut pipeline = Pipeline::new();
         let hello = pipeline.cmd("HELLO").arg(3);
         if let Some(password) = login.password.as_ref().filter(|password| !password.is_empty()) {

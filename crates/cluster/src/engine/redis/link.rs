@@ -1,6 +1,7 @@
 //! A connection to a primary.
 
 use super::connection::Connection;
+use super::publications::Publications;
 use super::receiver::{Commands, Replies};
 use super::scripts::KnownScripts;
 use super::server::Server;
@@ -9,6 +10,7 @@ use crate::engine::PAYLOAD_BYTES_MAX;
 use crate::engine::common::{Endpoint, check_version, within_connect_timeout};
 use redis::aio::AsyncPushSender;
 use redis::{Pipeline, Value};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 /// The oldest supported version of a server: it has exclusive ranges of streams, and `GET` within `SET`.
@@ -153,6 +155,12 @@ impl Link {
         Ok(replies.into_iter().filter_map(text).collect())
     }
 
+    /// The connection's commands, and a second handle to its socket. `None` if the connection is encrypted. Must be dropped before the
+    /// connection, which it keeps open.
+    pub(super) fn direct(&mut self) -> Option<(Commands, TcpStream)> {
+        Some((self.connection.commands.clone(), self.connection.socket.take()?))
+    }
+
     /// The sender of commands over this connection.
     pub(crate) fn sender(&self) -> Sender {
         Sender {
@@ -209,6 +217,11 @@ impl Sender {
     /// Sends commands at once. An error means that the connection failed, or didn't answer in time.
     pub(crate) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
         Ok(self.replies(pipeline).await?.values)
+    }
+
+    /// Publishes messages. Returns the servers' replies, or the error of [`Self::send`].
+    pub(crate) async fn publish(&self, publications: Publications) -> Result<Vec<Value>, String> {
+        Ok(self.commands.send_packed(publications.packed, publications.count).await?.values)
     }
 
     /// Does the same as [`Self::send`]. The replies are charged until they are dropped.

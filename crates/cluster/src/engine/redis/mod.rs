@@ -14,10 +14,12 @@
 
 mod address;
 mod connection;
+pub(crate) mod direct;
 mod lanes;
 pub(crate) mod link;
 mod meter;
 mod names;
+pub(crate) mod publications;
 pub(crate) mod publisher;
 mod receiver;
 mod replies;
@@ -36,9 +38,11 @@ use super::{
 };
 use crate::NodeId;
 use bytes::Bytes;
+use direct::Direct;
 use lanes::Requests;
 use link::Link;
 use names::Names;
+use publications::Publish;
 use redis::aio::AsyncPushSender;
 use scripts::{Call, Script};
 use server::Server;
@@ -72,7 +76,7 @@ struct Shared {
     events: EventSender,
     interest: Interest,
     probe: Probe,
-    outgoing: Outgoing,
+    messages: Arc<Direct>,
     requests: Requests,
     permits: Arc<Permits>,
     /// Outages by role, and in a cluster by primary as well.
@@ -134,7 +138,11 @@ impl Redis {
             interest: Interest::default(),
             probe: Probe::new(names.probe(node).into()),
             names,
-            outgoing: Outgoing::new(ledger.clone(), &limits),
+            // Messages without a position begin with a colon.
+            messages: Direct::new(
+                Outgoing::new(ledger.clone(), &limits),
+                Publish { command: "PUBLISH", prefix: b":" },
+            ),
             requests: Requests::new(server.is_cluster()),
             server,
             permits: Permits::new(ledger.clone(), limits.requests_max, limits.outgoing_bytes_max),
@@ -254,7 +262,10 @@ fn ms(time: Duration) -> u128 {
 impl Engine for Redis {
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
         check_size(payload.len())?;
-        self.shared.outgoing.push(self.shared.names.channel(&channel), payload)
+        let (Shared { messages, names, .. }, bytes) = (&*self.shared, payload.len());
+        messages.outgoing.append(names.channel(&channel), payload)?;
+        messages.flush(bytes);
+        Ok(())
     }
 
     fn delay_max(&self) -> Duration {
@@ -297,7 +308,7 @@ impl Engine for Redis {
     }
 
     fn waiting(&self) -> Waiting {
-        let (messages, messages_bytes) = self.shared.outgoing.unsent();
+        let (messages, messages_bytes) = self.shared.messages.outgoing.unsent();
         let (requests, requests_bytes) = self.shared.permits.used();
         Waiting { messages, messages_bytes, requests, requests_bytes }
     }

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use redis::aio::AsyncPushSender;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -59,25 +60,50 @@ enum Expected {
     Success,
 }
 
+/// The receiver of replies.
+enum Answer {
+    Caller(oneshot::Sender<Replies>),
+    Callback(Box<dyn FnOnce(Replies) + Send>),
+}
+
+impl Answer {
+    fn send(self, replies: Replies) {
+        match self {
+            // The caller may have stopped waiting.
+            Self::Caller(caller) => _ = caller.send(replies),
+            Self::Callback(callback) => callback(replies),
+        }
+    }
+}
+
 /// A command, or several, whose replies are awaited.
 struct Pending {
     replies: Replies,
     expected: Expected,
-    answer: oneshot::Sender<Replies>,
+    answer: Answer,
 }
 
 #[derive(Default)]
 struct State {
     /// Pending commands, in the order in which they were written.
     pending: VecDeque<Pending>,
+    /// `true` while the connection's task writes, or is about to write the rest.
+    is_writing: bool,
+    /// Bytes that the connection's task writes before further commands.
+    rest: Vec<u8>,
+    /// `true` once the connection's task has ended.
+    has_ended: bool,
     /// The reason for the end of the connection.
     reason: Option<String>,
 }
 
+/// Commands for the connection's task to write. Without any, it writes [`State::rest`].
+type Queued = (Vec<u8>, Option<Pending>);
+
 /// Sends commands over the connection.
 #[derive(Clone)]
 pub(super) struct Commands {
-    queue: mpsc::Sender<(Vec<u8>, Pending)>,
+    queue: mpsc::Sender<Queued>,
     state: Arc<Mutex<State>>,
     ledger: Arc<Ledger>,
 }
@@ -88,20 +114,53 @@ impl Commands {
     /// # Errors
     /// The connection failed, or the server didn't answer in time.
     pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Replies, String> {
-        self.request(pipeline.get_packed_pipeline(), Expected::Replies(pipeline.len())).await
+        self.send_packed(pipeline.get_packed_pipeline(), pipeline.len()).await
+    }
+
+    /// Sends commands at once, of which there are `count`. For errors, see [`Self::send`].
+    pub(super) async fn send_packed(&self, packed: Vec<u8>, count: usize) -> Result<Replies, String> {
+        self.request(packed, Expected::Replies(count)).await
     }
 
     async fn request(&self, packed: Vec<u8>, expected: Expected) -> Result<Replies, String> {
         let (answer, answered) = oneshot::channel();
+        let answer = Answer::Caller(answer);
         let pending = Pending { replies: Replies::new(&self.ledger), expected, answer };
         let sent = timeout(SILENCE_MAX, async {
-            self.queue.send((packed, pending)).await.ok()?;
+            self.queue.send((packed, Some(pending))).await.ok()?;
             answered.await.ok()
         });
         match sent.await {
             Ok(Some(replies)) => Ok(replies),
             Ok(None) => Err(explain_alert(self.reason())),
             Err(_) => Err("the server doesn't answer".into()),
+        }
+    }
+
+    /// Sends commands, of which there are `count`, from the calling thread, which needn't wait for the connection's task. `socket` is a
+    /// second handle to the connection's socket. `answer` receives the replies; it is dropped if the connection fails.
+    pub(super) fn send_here(
+        &self,
+        mut socket: &TcpStream,
+        packed: &[u8],
+        count: usize,
+        answer: impl FnOnce(Replies) + Send + 'static,
+    ) {
+        let (replies, answer) = (Replies::new(&self.ledger), Answer::Callback(Box::new(answer)));
+        let pending = Pending { replies, expected: Expected::Replies(count), answer };
+        let mut state = self.state.lock();
+        if state.has_ended {
+            return;
+        }
+        state.pending.push_back(pending);
+        // The connection's task reports an error.
+        let written = if state.is_writing { 0 } else { socket.write(packed).unwrap_or(0) };
+        if written < packed.len() {
+            state.is_writing = true;
+            state.rest.extend_from_slice(&packed[written..]);
+            drop(state);
+            // If the queue is full, the task writes the rest with the next commands.
+            let _ = self.queue.try_send((Vec::new(), None));
         }
     }
 
@@ -147,7 +206,12 @@ struct Ending(Arc<Mutex<State>>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.lock().pending.clear();
+        let pending = {
+            let mut state = self.0.lock();
+            state.has_ended = true;
+            std::mem::take(&mut state.pending)
+        };
+        drop(pending);
     }
 }
 
@@ -174,23 +238,42 @@ pub(super) fn start<S: AsyncRead + AsyncWrite + Send + 'static>(
 
 async fn write(
     mut writer: impl AsyncWrite + Unpin,
-    mut commands: mpsc::Receiver<(Vec<u8>, Pending)>,
+    mut commands: mpsc::Receiver<Queued>,
     state: &Mutex<State>,
 ) -> String {
-    while let Some((mut packed, pending)) = commands.recv().await {
-        state.lock().pending.push_back(pending);
+    // Takes bytes to write, in the order of `pending`.
+    let take = |packed: &mut Vec<u8>, (more, pending): Queued| {
+        let mut state = state.lock();
+        state.is_writing = true;
+        packed.append(&mut state.rest);
+        packed.extend_from_slice(&more);
+        state.pending.extend(pending);
+    };
+    let take_rest = || {
+        let mut state = state.lock();
+        state.is_writing = !state.rest.is_empty();
+        std::mem::take(&mut state.rest)
+    };
+    while let Some(next) = commands.recv().await {
+        let mut packed = Vec::new();
+        take(&mut packed, next);
         while packed.len() < WRITE_BYTES
-            && let Ok((more, pending)) = commands.try_recv()
+            && let Ok(more) = commands.try_recv()
         {
-            packed.extend_from_slice(&more);
-            state.lock().pending.push_back(pending);
+            take(&mut packed, more);
         }
-        let written = async {
-            writer.write_all(&packed).await?;
-            writer.flush().await
-        };
-        if let Err(error) = written.await {
-            return error.to_string();
+        loop {
+            let written = async {
+                writer.write_all(&packed).await?;
+                writer.flush().await
+            };
+            if let Err(error) = written.await {
+                return error.to_string();
+            }
+            packed = take_rest();
+            if packed.is_empty() {
+                break;
+            }
         }
     }
     // All senders are dropped.
@@ -280,8 +363,9 @@ fn handle(
         Expected::Success => !is_refusal,
     };
     if let Some(done) = is_done.then(|| state.pending.pop_front()).flatten() {
-        // The caller may have stopped waiting.
-        let _ = done.answer.send(done.replies);
+        // A callback may send commands.
+        drop(state);
+        done.answer.send(done.replies);
     }
     Ok(())
 }
@@ -289,7 +373,9 @@ fn handle(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::common::Stream;
     use tokio::io::duplex;
+    use tokio::net::TcpListener;
 
     #[tokio::test]
     async fn replies_count_until_they_are_dropped_and_all_of_a_pipeline_have_a_bound() {
@@ -322,5 +408,48 @@ mod tests {
         });
         assert_eq!(replies.err(), Some(Invalid::TooLarge.to_string()));
         assert!(ledger.has_room(all));
+    }
+
+    #[tokio::test]
+    async fn commands_of_other_threads_keep_their_order_when_the_socket_is_full() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let socket = stream.socket().unwrap();
+        let (commands, _driver) = start(stream, None, &Arc::new(Ledger::new(1 << 20)));
+        let (answered, mut answers) = mpsc::unbounded_channel();
+        let answer = |number: usize| {
+            let answered = answered.clone();
+            move |_: Replies| _ = answered.send(number)
+        };
+        let first = vec![b'1'; 32 << 20];
+        let third = tokio::spawn({
+            let commands = commands.clone();
+            async move { commands.send_packed(b"3".to_vec(), 1).await.is_ok() }
+        });
+        commands.send_here(&socket, &first, 1, answer(1));
+        commands.send_here(&socket, b"2", 1, answer(2));
+        let mut received = vec![0; first.len() + 2];
+        server.read_exact(&mut received).await.unwrap();
+        assert!(received[..first.len()] == first && received[first.len()..] == *b"23");
+        // The connection is free again: the thread writes itself.
+        server.write_all(b"+1\r\n+2\r\n+3\r\n").await.unwrap();
+        assert!(third.await.unwrap());
+        commands.send_here(&socket, b"4", 1, answer(4));
+        assert!(!commands.state.lock().is_writing);
+        server.read_exact(&mut received[..1]).await.unwrap();
+        server.write_all(b"+4\r\n").await.unwrap();
+        for number in [1, 2, 4] {
+            assert_eq!(answers.recv().await, Some(number));
+        }
+        drop(server);
+        // After the end of the connection, an answer is dropped.
+        let dropped = answer(5);
+        drop(answered);
+        while !commands.state.lock().has_ended {
+            tokio::task::yield_now().await;
+        }
+        commands.send_here(&socket, b"5", 1, dropped);
+        assert_eq!(answers.recv().await, None);
     }
 }
