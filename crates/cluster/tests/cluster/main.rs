@@ -7,6 +7,7 @@
 #[path = "../contract/feeds.rs"]
 mod feeds;
 mod fixture;
+mod growth;
 #[path = "../contract/harness.rs"]
 #[allow(dead_code)] // Engines that share servers use more of it.
 mod harness;
