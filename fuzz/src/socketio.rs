@@ -2,8 +2,8 @@
 
 use stentor_json as json;
 use stentor_wire::socketio::{
-    Attachments, Body, Decoder, Error, Head, Limits, Packet, RESERVED_EVENTS, Role, Version, placeholders,
-    renumber_placeholders, write_ack, write_event_list,
+    Attachments, Body, Decoder, Error, Head, Limits, Packet, RESERVED_EVENTS, Role, Version, lone_event,
+    placeholders, renumber_placeholders, write_ack, write_event_list,
 };
 
 use crate::{parts, pieces};
@@ -46,7 +46,14 @@ pub fn messages(data: &[u8]) {
     // The complete input as one text, because pieces of it are rarely packets.
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut decoder = Decoder::new(version, role);
-    match decoder.text(text, &limits) {
+    let decoded = decoder.text(text, &limits);
+    if text.len() <= limits.packet_bytes_max {
+        let lone = lone_event(text).map(|event| Packet { namespace: "/", body: Body::Event(event) });
+        let is_event = |packet: &Packet<'_>| matches!(packet.body, Body::Event(_));
+        let packet = decoded.ok().flatten().filter(|packet| is_event(packet) && !text.starts_with("2/"));
+        assert_eq!(lone, packet);
+    }
+    match decoded {
         Ok(Some(packet)) => check(version, role, &packet),
         Ok(None) => {
             while decoder.is_mid_packet() {

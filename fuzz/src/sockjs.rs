@@ -127,7 +127,8 @@ pub fn sse_decoder(data: &[u8]) {
     };
     assert_eq!(run(&pieces(bytes, cuts)), run(&[bytes]));
     if let Ok(text) = str::from_utf8(bytes) {
-        let is_message = matches!(primus::from_client(text), primus::FromClient::Message(_));
+        let received = primus::from_client(text);
+        let is_message = matches!(received, primus::FromClient::Text(_) | primus::FromClient::Message(_));
         assert_eq!(is_message, matches!(primus::from_server(text), primus::FromServer::Message(_)));
         assert_eq!(is_message, !primus::is_reserved(text));
         primus::write_message(&mut Vec::new(), text);

@@ -25,6 +25,21 @@ pub(crate) const fn special(word: u64) -> u64 {
     below(word, 0x20) | equal(word, b'"') | equal(word, b'\\')
 }
 
+/// Returns `true` if all bytes are ASCII.
+pub(crate) const fn is_ascii(word: u64) -> bool {
+    word & HIGH_BITS == 0
+}
+
+/// Returns the bytes from `at` on, which are fewer than eight, followed by zeros.
+#[inline]
+pub(crate) fn last_word(bytes: &[u8], at: usize) -> u64 {
+    let rest = bytes.get(at..).unwrap_or_default();
+    match bytes.last_chunk() {
+        Some(last) => u64::from_le_bytes(*last).checked_shr(64 - 8 * rest.len().min(8) as u32).unwrap_or(0),
+        None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
+}
+
 /// Returns the position of the lowest mark; 8 without a mark.
 pub(crate) const fn first(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8

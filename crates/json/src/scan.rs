@@ -1,6 +1,6 @@
 //! The scanner: finds the end of a value, checks its syntax, and reports every value to a [`Visitor`].
 
-use super::bytes::{first, special};
+use super::bytes::{first, last_word, special};
 use super::{DEPTH_MAX, Error};
 
 /// Maximum of the depth limit of [`scan`].
@@ -135,6 +135,55 @@ pub(crate) fn end_of_text(bytes: &[u8], end: usize) -> Result<(), Error> {
 /// No value begins at `start`, or it is nested deeper than [`DEPTH_MAX`].
 pub fn value_end(text: &str, start: usize) -> Result<usize, Error> {
     scan(text.as_bytes(), start, DEPTH_MAX, &mut Check)
+}
+
+/// The positions after an array, and after its first value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrayEnds {
+    /// The position after the array.
+    pub end: usize,
+    /// The position after its first value; 0 if the array is empty.
+    pub first_end: usize,
+    /// `true` if its first value is a string with escapes.
+    pub is_first_escaped: bool,
+}
+
+/// Checks the array that begins at `start`, like [`value_end`], and finds its first value. Strings in it, the most
+/// frequent arguments of events, take half the time of [`scan`].
+///
+/// # Errors
+/// No array begins at `start`, or it is nested deeper than [`DEPTH_MAX`].
+pub fn array_ends(text: &str, start: usize) -> Result<ArrayEnds, Error> {
+    let bytes = text.as_bytes();
+    if bytes.get(start) != Some(&b'[') {
+        return Err(unexpected(bytes, start));
+    }
+    let mut ends = ArrayEnds::default();
+    let mut at = skip_space(bytes, start + 1);
+    if bytes.get(at) == Some(&b']') {
+        ends.end = at + 1;
+        return Ok(ends);
+    }
+    loop {
+        let mut is_escaped = false;
+        if bytes.get(at) == Some(&b'"') {
+            (at, is_escaped) = string_end(bytes, at)?;
+        } else {
+            at = scan(bytes, at, DEPTH_MAX - 1, &mut Check)?;
+        }
+        if ends.first_end == 0 {
+            (ends.first_end, ends.is_first_escaped) = (at, is_escaped);
+        }
+        at = skip_space(bytes, at);
+        match bytes.get(at) {
+            Some(b',') => at = skip_space(bytes, at + 1),
+            Some(b']') => {
+                ends.end = at + 1;
+                return Ok(ends);
+            }
+            _ => return Err(unexpected(bytes, at)),
+        }
+    }
 }
 
 /// The open arrays and objects.
@@ -325,22 +374,26 @@ fn digits_end(bytes: &[u8], start: usize) -> Result<usize, Error> {
 pub(crate) fn string_end(bytes: &[u8], at: usize) -> Result<(usize, bool), Error> {
     let (mut at, mut is_escaped) = (at + 1, false);
     loop {
-        while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let marks = special(u64::from_le_bytes(*eight));
+        let mut marks = 0;
+        while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            marks = special(u64::from_le_bytes(*word));
             if marks != 0 {
-                at += first(marks);
                 break;
             }
             at += 8;
         }
+        if marks == 0 {
+            // Fewer than eight bytes are left. The zeros after them are marked as well.
+            marks = special(last_word(bytes, at));
+        }
+        at += first(marks);
         match bytes.get(at) {
             Some(b'"') => return Ok((at + 1, is_escaped)),
             Some(b'\\') => {
                 is_escaped = true;
                 at = escape_end(bytes, at + 1)?;
             }
-            Some(0..0x20) | None => return Err(unexpected(bytes, at)),
-            Some(_) => at += 1,
+            _ => return Err(unexpected(bytes, at)),
         }
     }
 }

@@ -373,9 +373,19 @@ fn brackets(text: &str) -> usize {
     most
 }
 
-/// Compares our scanner with serde_json's.
+/// Compares our scanner with serde_json's, and [`array_ends`] with our scanner.
 fn compare(text: &str) {
     assert_eq!(check(text).is_ok(), serde_json::from_str::<IgnoredAny>(text).is_ok(), "{text:?}");
+    if let Some(list) = text.strip_prefix('[') {
+        let ends = array_ends(text, 0);
+        assert_eq!(ends.map(|ends| ends.end), value_end(text, 0), "{text:?}");
+        if let Ok(ArrayEnds { first_end: first_end @ 1.., is_first_escaped, .. }) = ends {
+            let first = elements(list).next().unwrap_or_default();
+            let is_escaped = first.starts_with('"') && first.contains('\\');
+            assert_eq!(is_first_escaped, is_escaped, "{text:?}");
+            assert!(text[..first_end].ends_with(first), "{text:?}");
+        }
+    }
 }
 
 proptest! {

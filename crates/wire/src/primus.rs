@@ -76,7 +76,9 @@ pub enum FromClient<'b> {
     Ping(&'b str),
     /// The client requests its session id.
     AskId,
-    /// A message of the application: JSON, not checked.
+    /// A message of the application: one JSON string, checked.
+    Text(RawString<'b>),
+    /// Any other message of the application: JSON, not checked.
     Message(&'b str),
     /// An unknown protocol message, to be ignored.
     Unknown,
@@ -101,37 +103,38 @@ pub enum FromServer<'b> {
 
 /// Classifies a client's text message.
 pub fn from_client(text: &str) -> FromClient<'_> {
-    match split(text) {
-        None => FromClient::Message(text),
-        Some(("pong", value)) => FromClient::Pong(value),
-        Some(("ping", value)) => FromClient::Ping(value),
-        Some(("id", _)) => FromClient::AskId,
-        Some(_) => FromClient::Unknown,
+    match RawString::read(trim_start(text)) {
+        Ok((value, rest)) if value.starts_with(PREFIX) => match split(value, rest) {
+            ("pong", value) => FromClient::Pong(value),
+            ("ping", value) => FromClient::Ping(value),
+            ("id", _) => FromClient::AskId,
+            _ => FromClient::Unknown,
+        },
+        Ok((value, rest)) if trim_start(rest).is_empty() => FromClient::Text(value),
+        _ => FromClient::Message(text),
     }
 }
 
 /// Classifies a server's text message.
 pub fn from_server(text: &str) -> FromServer<'_> {
-    match split(text) {
-        None => FromServer::Message(text),
-        Some(("ping", value)) => FromServer::Ping(value),
-        Some(("pong", value)) => FromServer::Pong(value),
-        Some(("id", value)) => FromServer::Id(value),
-        Some(("server", "close")) => FromServer::Close,
-        Some(_) => FromServer::Unknown,
+    match RawString::read(trim_start(text)) {
+        Ok((value, rest)) if value.starts_with(PREFIX) => match split(value, rest) {
+            ("ping", value) => FromServer::Ping(value),
+            ("pong", value) => FromServer::Pong(value),
+            ("id", value) => FromServer::Id(value),
+            ("server", "close") => FromServer::Close,
+            _ => FromServer::Unknown,
+        },
+        _ => FromServer::Message(text),
     }
 }
 
-/// Splits a protocol string into the part between `primus::` and the next colons, and the part after them.
-/// `None` if the string has another form. Primus never writes values with escapes, so such a value is of an
-/// unknown kind.
-fn split(text: &str) -> Option<(&str, &str)> {
-    if !is_reserved(text) {
-        return None;
-    }
-    let (value, rest) = RawString::read(trim_start(text)).ok()?;
+/// Splits a protocol string, which `rest` follows, into the part between `primus::` and the next colons, and the part
+/// after them. Both are empty if the string has another form. Primus never writes values with escapes, so such a value is
+/// of an unknown kind.
+fn split<'a>(value: RawString<'a>, rest: &str) -> (&'a str, &'a str) {
     let plain = value.as_plain().filter(|_| trim_start(rest).is_empty());
-    Some(plain.and_then(|value| value.strip_prefix(PREFIX)?.split_once("::")).unwrap_or(("", "")))
+    plain.and_then(|value| value.strip_prefix(PREFIX)?.split_once("::")).unwrap_or_default()
 }
 
 /// Returns `true` if a client or server would read a JSON value as a protocol message: a string that begins

@@ -148,7 +148,7 @@ impl<D: Driver> Core<D> {
     ///
     /// # Errors
     /// The driver can't wait for events.
-    #[inline] // Called in one place of the binary.
+    #[inline(always)] // Called in one place of the binary.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let Self { conns, protocols, mail, work, upkeep } = self;
         let mut had_something = false;

@@ -257,8 +257,8 @@ impl<'a> Context<'a> {
     /// Sends a message to one session of this core, before its pending deliveries. Socket.IO clients receive the
     /// event `message`, like that of [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
-        // A plain session on a WebSocket can't be recovered, so its message is written directly.
-        if self.scope.session == Some(session) && self.scope.encoding.is_websocket() {
+        // A plain session can't be recovered, so its message is written directly.
+        if self.scope.session == Some(session) && !self.scope.encoding.is_socketio() {
             return self.scope.encoding.message(self.scope.namespace.unwrap_or("/"), self.out, message);
         }
         if self.recoverable(session).is_some() {
@@ -293,9 +293,14 @@ impl<'a> Context<'a> {
     /// While the process is above its memory budget, events aren't queued. Only the client whose message is being handled
     /// receives its event, and only if no earlier delivery is pending.
     pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
-        let Some(room) = self.recoverable(session) else {
-            return self.emit_numbered(session, name, arguments, None);
-        };
+        match self.recoverable(session) {
+            None => self.emit_numbered(session, name, arguments, None),
+            Some(room) => self.emit_recoverable(session, room, name, arguments),
+        }
+    }
+
+    /// Like [`Self::emit`], for a session that can be recovered. `room` is a room of its namespace.
+    fn emit_recoverable(&mut self, session: SessionId, room: &Room, name: &str, arguments: Arguments<'_>) {
         // Earlier effects send to this session after the handler has returned, and the event must follow them.
         if self.scope.session != Some(session) && self.effects.sends_to(session) {
             return self.emit_numbered(session, name, arguments, None);
@@ -325,6 +330,7 @@ impl<'a> Context<'a> {
         }
     }
 
+    #[inline]
     fn emit_numbered(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
         if self.scope.session == Some(session) {
             return self.scope.encoding.event(
@@ -335,6 +341,11 @@ impl<'a> Context<'a> {
                 ack,
             );
         }
+        self.emit_later(session, name, arguments, ack);
+    }
+
+    /// Sends an event to a session other than the one whose input is being handled.
+    fn emit_later(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
         let Arguments { json, attachments } = arguments;
         let (name, json, attachments) = (name.to_owned(), json.to_owned(), attachments.to_vec());
         let what = Sent::Event { name, json, attachments, ack };

@@ -186,6 +186,12 @@ impl Encoding {
         self.0 >= WEBSOCKET << 1
     }
 
+    /// Returns `true` if messages are sent as Socket.IO events.
+    #[inline]
+    pub(crate) fn is_socketio(self) -> bool {
+        (SOCKET_IO..OWN).contains(&(self.0 >> 1))
+    }
+
     /// Returns `true` if publications are sent in an HTTP response, so the session receives no other messages.
     pub fn is_response(self) -> bool {
         self.0 < ENGINE_IO << 1
@@ -266,6 +272,7 @@ mod tests {
             assert_eq!((&*shown(encoding.wire()), encoding.envelope()), (wire, envelope));
             assert_eq!(encoding.is_websocket(), wire.starts_with("websocket") || wire.starts_with("custom"));
             assert_eq!(encoding.is_response(), ["document", "events"].contains(&wire));
+            assert_eq!(encoding.is_socketio(), wire.starts_with("socketio"));
         };
         check(Encoding::DOCUMENT, "document", Envelope::Raw);
         check(Encoding::EVENTS_OF_ONE, "events", Envelope::Raw);

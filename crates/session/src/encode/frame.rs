@@ -1,11 +1,10 @@
-//! WebSocket frames, chunks of HTTP/1.1, and records.
+//! Shared frames, chunks of HTTP/1.1, and records.
 //!
 //! Data that waits for a poll is kept as *records*, because the response is assembled when the poll arrives. A record is: `kind`
 //! (1 byte), length (4 bytes, little endian), then an Engine.IO packet as in a WebSocket message, or a SockJS message as the
 //! application wrote it.
 
 use stentor_frame::{Frame, Meter};
-use stentor_wire::ws::{self, Opcode};
 
 /// A record's kind: a text packet.
 pub(crate) const TEXT: u8 = 0;
@@ -32,22 +31,6 @@ impl SharedFrames {
     /// Returns a chunk of an HTTP/1.1 response.
     pub(crate) fn chunk(&self, data: &[u8]) -> Frame {
         self.of(&[format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"])
-    }
-}
-
-/// Appends a WebSocket frame with the payload that `write` appends. The header is written first, for a payload of about
-/// `estimate` bytes. If the estimate is wrong, the payload is moved.
-pub(crate) fn frame(out: &mut Vec<u8>, opcode: Opcode, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    let guess = ws::server_header(opcode, estimate, false);
-    out.extend_from_slice(&guess);
-    let begin = out.len();
-    write(out);
-    let header = ws::server_header(opcode, out.len() - begin, false);
-    if header.len() == guess.len() {
-        out[start..begin].copy_from_slice(&header);
-    } else {
-        out.splice(start..begin, header.iter().copied());
     }
 }
 
@@ -84,22 +67,4 @@ pub(crate) fn unchunked_bytes(chunk_bytes: usize) -> usize {
         .filter_map(|digits| chunk_bytes.checked_sub(digits + 4).map(|bytes| (digits, bytes)))
         .find(|(digits, bytes)| bytes.checked_ilog(16).map_or(1, |log| log as usize + 1) == *digits)
         .map_or(0, |(_, bytes)| bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_frame_has_the_right_header_for_each_estimate() {
-        for bytes in [0, 1, 125, 126, 65_535, 65_536, 70_000] {
-            for estimate in [0, 125, 126, 65_536] {
-                let (mut out, payload) = (b"before".to_vec(), vec![b'x'; bytes]);
-                frame(&mut out, Opcode::Text, estimate, |out| out.extend_from_slice(&payload));
-                let mut expect = b"before".to_vec();
-                ws::encode(&mut expect, Opcode::Text, &payload, false, None);
-                assert!(out == expect, "{bytes} bytes, guessed {estimate}");
-            }
-        }
-    }
 }

@@ -7,7 +7,7 @@
 //! | `content` | the content of publications for plain sessions, before framing |
 //! | `events` | publications as Server-Sent Events |
 //! | `session` | messages, events and acknowledgements to one session |
-//! | `frame` | WebSocket frames, chunks, and records that wait for a poll |
+//! | `frame` | shared frames, chunks, and records that wait for a poll |
 //! | `json` | JSON strings and values |
 //!
 //! This module knows neither connections nor cores nor the driver's sockets.
@@ -25,7 +25,7 @@ pub use encoding::CUSTOM_PROTOCOLS_MAX;
 pub use encoding::Encoding;
 pub(crate) use encoding::{ENCODINGS_MAX, EngineFraming, Own, OwnWire, Wire};
 pub(crate) use frame::{
-    BINARY, RECORD_HEAD_BYTES, SharedFrames, TEXT, frame, record, records, unchunked, unchunked_bytes,
+    BINARY, RECORD_HEAD_BYTES, SharedFrames, TEXT, record, records, unchunked, unchunked_bytes,
 };
 pub use json::json_error_text;
 pub(crate) use json::{ERROR_BYTES_MAX, json_string};

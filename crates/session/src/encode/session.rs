@@ -2,7 +2,7 @@
 
 use super::content::Plain;
 use super::encoding::{Encoding, EngineFraming, Wire};
-use super::frame::{BINARY, TEXT, frame, record};
+use super::frame::{BINARY, TEXT, record};
 use super::json_string;
 use crate::message::{Arguments, Message};
 use bytes::Bytes;
@@ -61,17 +61,7 @@ impl Encoding {
         ack: Option<u64>,
     ) {
         let Wire::SocketIo(framing) = self.wire() else {
-            let mut text = String::from("[");
-            text.push_str(std::str::from_utf8(&json_string(name)).unwrap_or("\"\""));
-            if !arguments.json.is_empty() {
-                text.push(',');
-                text.push_str(arguments.json);
-            }
-            text.push(']');
-            return match self.wire() {
-                Wire::Own(wire) => wire.json(out, &text),
-                _ => self.message(namespace, out, Message::Text(&text)),
-            };
+            return self.plain_event(namespace, out, name, arguments);
         };
         let Arguments { json, attachments } = arguments;
         let head = Head { id: ack, attachments: attachments.len(), ..Head::new(namespace) };
@@ -79,6 +69,21 @@ impl Encoding {
         framing.socketio(out, estimate, attachments, |out| {
             socketio::write_event(out, &head, name, &[json]);
         });
+    }
+
+    /// Writes an event to a plain session.
+    fn plain_event(self, namespace: &str, out: &mut Vec<u8>, name: &str, arguments: Arguments<'_>) {
+        let mut text = String::from("[");
+        text.push_str(std::str::from_utf8(&json_string(name)).unwrap_or("\"\""));
+        if !arguments.json.is_empty() {
+            text.push(',');
+            text.push_str(arguments.json);
+        }
+        text.push(']');
+        match self.wire() {
+            Wire::Own(wire) => wire.json(out, &text),
+            _ => self.message(namespace, out, Message::Text(&text)),
+        }
     }
 
     /// Writes the acknowledgement of a Socket.IO event.
@@ -94,9 +99,10 @@ impl Encoding {
 
 impl EngineFraming {
     /// Writes a text packet of about `estimate` bytes.
+    #[inline]
     pub(crate) fn packet(self, out: &mut Vec<u8>, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
         match self {
-            Self::V4 | Self::V3 => frame(out, Opcode::Text, estimate, write),
+            Self::V4 | Self::V3 => ws::encode_with(out, Opcode::Text, estimate, write),
             Self::Record => record(out, TEXT, write),
         }
     }
@@ -109,8 +115,8 @@ impl EngineFraming {
     /// Writes a binary message.
     pub(crate) fn binary(self, out: &mut Vec<u8>, bytes: &[u8]) {
         match self {
-            Self::V4 => frame(out, Opcode::Binary, bytes.len(), |out| out.extend_from_slice(bytes)),
-            Self::V3 => frame(out, Opcode::Binary, bytes.len() + 1, |out| {
+            Self::V4 => ws::encode(out, Opcode::Binary, bytes, false, None),
+            Self::V3 => ws::encode_with(out, Opcode::Binary, bytes.len() + 1, |out| {
                 // In version 3, each binary message begins with its packet type: 4 for a message.
                 out.push(4);
                 out.extend_from_slice(bytes);
@@ -134,6 +140,7 @@ impl EngineFraming {
     }
 
     /// Writes a Socket.IO packet, whose text has about `estimate` bytes, and its attachments.
+    #[inline]
     pub fn socketio(
         self,
         out: &mut Vec<u8>,

@@ -260,6 +260,7 @@ pub trait Client {
     }
 
     /// Returns `true` if the timer must be set again, because a timeout is due before the timer fires.
+    #[inline]
     fn is_due_earlier(&self) -> bool {
         self.state().timer.is_none_or(|timer| self.poll_timeout().is_before(timer.at))
     }
@@ -389,6 +390,29 @@ pub trait Client {
         self.state_mut().removed = true;
         ex.push(Effect::Client(self.state().id, ToClient::Remove));
     }
+}
+
+/// Handles a message on a WebSocket that carries or will carry the client, after the client's earlier messages.
+#[inline]
+pub(super) fn handle_frame(
+    client: &mut impl Client,
+    ex: &mut Executor,
+    conn: ConnId,
+    message: Message<'_>,
+    out: &mut Vec<u8>,
+) -> Flow {
+    let id = client.state().id;
+    if ex.questions.waiting.waits_for_earlier(conn, id) {
+        return Flow::Wait;
+    }
+    let flow = client.handle_frame(ex, conn, message, out);
+    if let Flow::Migrate(core) = flow {
+        ex.push(Effect::Client(id, ToClient::Migrate(core)));
+    }
+    if client.is_due_earlier() {
+        ex.arm_client(id);
+    }
+    flow
 }
 
 /// Handles the timeout of a client over HTTP with one session: a heartbeat is due, or the time is over within which the next request must

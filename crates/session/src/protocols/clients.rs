@@ -1,7 +1,10 @@
 //! The clients of a core, by kind. The table of protocols lists the kinds.
 
-use super::client::{Client, ClientTimer};
+use super::client::{self, Client, ClientTimer, Flow};
+use crate::app::Message;
+use crate::executor::Executor;
 use crate::identity::{ClientId, ClientKind, Sid, SidHasher};
+use crate::model::ConnId;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
@@ -112,6 +115,24 @@ macro_rules! define_clients {
             pub fn get_mut(&mut self, id: ClientId) -> Option<&mut (dyn Client + 'static)> {
                 match id.kind() {
                     $(ClientKind::$kind => self.$table.get_mut(id).map(|client| client as &mut dyn Client)),*
+                }
+            }
+
+            /// Handles a message on a WebSocket that carries or will carry the client. `None` if the client has been
+            /// removed. The call isn't dynamic, because most clients receive each message by way of it.
+            #[inline]
+            pub(crate) fn handle_frame(
+                &mut self,
+                ex: &mut Executor,
+                conn: ConnId,
+                id: ClientId,
+                message: Message<'_>,
+                out: &mut Vec<u8>,
+            ) -> Option<Flow> {
+                match id.kind() {
+                    $(ClientKind::$kind => {
+                        Some(client::handle_frame(self.$table.get_mut(id)?, ex, conn, message, out))
+                    })*
                 }
             }
 

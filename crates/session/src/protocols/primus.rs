@@ -14,7 +14,7 @@ use super::request::{RequestContext, RequestOutcome, cors};
 use super::route::{Closing, Protocol, RouteFacts};
 use super::upgrade;
 use crate::app::{HandlerScope, Message};
-use crate::encode::{Encoding, Own, OwnWire, SharedFrames, frame, raw, v1};
+use crate::encode::{Encoding, Own, OwnWire, SharedFrames, raw, v1};
 use crate::executor::Executor;
 use crate::identity::Service;
 use crate::message::Envelope;
@@ -25,7 +25,7 @@ use base64::engine::general_purpose::STANDARD;
 use std::time::Duration;
 use stentor_json as json;
 use stentor_wire::primus::{self, FromClient, Route};
-use stentor_wire::ws::Opcode;
+use stentor_wire::ws::{self, Opcode};
 
 /// The path at which Primus is served.
 const PATH: &str = "/primus";
@@ -84,7 +84,7 @@ fn handle_spec_request(cx: &mut RequestContext<'_>) -> RequestOutcome {
 
 /// Appends a control message of Primus.
 fn write(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    frame(out, Opcode::Text, 48, write);
+    ws::encode_with(out, Opcode::Text, 48, write);
 }
 
 /// The party that pings. The dialect of a connection has no other state.
@@ -160,34 +160,31 @@ impl Pinging {
         out: &mut Vec<u8>,
     ) -> Flow {
         let Some(text) = message.text() else { return fault(ex, scope) };
-        match primus::from_client(text) {
-            FromClient::Pong(_) | FromClient::Unknown => Flow::Continue,
+        let (text, encoding) = match primus::from_client(text) {
+            FromClient::Text(text) => (text.unescape(), scope.encoding),
+            FromClient::Message(text) => {
+                if json::check(text).is_err() {
+                    return fault(ex, scope);
+                }
+                let value = text.trim_matches([' ', '\t', '\r', '\n']);
+                (value.into(), Encoding::own(Own::PrimusValue, scope.encoding.envelope()))
+            }
+            FromClient::Pong(_) | FromClient::Unknown => return Flow::Continue,
             FromClient::Ping(text) => {
                 write(out, |out| primus::write_pong(out, text));
                 *self = Self::Theirs;
-                Flow::Continue
+                return Flow::Continue;
             }
             FromClient::AskId => {
                 if let Some(session) = scope.session {
                     let id = ex.public_id(session).to_string();
                     write(out, |out| primus::write_id(out, &id));
                 }
-                Flow::Continue
+                return Flow::Continue;
             }
-            FromClient::Message(text) => {
-                if json::check(text).is_err() {
-                    return fault(ex, scope);
-                }
-                ex.metrics().messages.add(1);
-                let value = text.trim_matches([' ', '\t', '\r', '\n']);
-                let (string, encoding) = match json::string(value) {
-                    Some(string) => (string, scope.encoding),
-                    None => (value.into(), Encoding::own(Own::PrimusValue, scope.encoding.envelope())),
-                };
-                let scope = HandlerScope { encoding, ..scope };
-                deliver(ex, scope, Message::Text(&string), out)
-            }
-        }
+        };
+        ex.metrics().messages.add(1);
+        deliver(ex, HandlerScope { encoding, ..scope }, Message::Text(&text), out)
     }
 }
 
@@ -207,9 +204,9 @@ pub(crate) struct Values {
 /// Appends a message, unless clients would mistake it for a message of the protocol itself.
 fn write_value(out: &mut Vec<u8>, text: &str, is_json: bool) {
     if is_json && !primus::is_reserved(text) {
-        frame(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
+        ws::encode_with(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
     } else if !is_json && !text.starts_with(primus::PREFIX) {
-        frame(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
+        ws::encode_with(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
     }
 }
 

@@ -17,18 +17,11 @@ fn client_messages_are_decoded() {
     check(r#""primus::ping::5""#, FromClient::Ping("5"));
     check(r#""primus::id::""#, FromClient::AskId);
     check(r#" "primus::id::" "#, FromClient::AskId);
-    for message in [
-        "{\"a\":1}",
-        "\"hi\"",
-        "null",
-        "5",
-        "",
-        "\"primus:\"",
-        "[\"primus::id::\"]",
-        "\"aprimus::id::\"",
-        "primus::id::",
-    ] {
+    for message in ["{\"a\":1}", "null", "5", "", "[\"primus::id::\"]", "primus::id::", "\"hi\" x", "\"hi"] {
         check(message, FromClient::Message(message));
+    }
+    for text in [r#""hi""#, r#" "a\u0062\"" "#, r#""primus:""#, r#""aprimus::id::""#] {
+        check(text, FromClient::Text(RawString::read(text.trim()).unwrap().0));
     }
     for unknown in [
         r#""primus::""#,
@@ -131,7 +124,8 @@ proptest! {
         prop_assert_eq!(is_reserved(&json), text.starts_with("primus::"));
         if !is_reserved(&json) {
             prop_assert_eq!(from_server(&json), FromServer::Message(&json));
-            prop_assert_eq!(from_client(&json), FromClient::Message(&json));
+            let FromClient::Text(decoded) = from_client(&json) else { panic!("{json}") };
+            prop_assert_eq!(&*decoded.unescape(), text);
         }
     }
 }

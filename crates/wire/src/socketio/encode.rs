@@ -28,7 +28,17 @@ impl<'a> Head<'a> {
         Head { namespace, id: None, attachments: 0 }
     }
 
+    #[inline]
     fn write(&self, out: &mut Vec<u8>, kind: u8, binary_kind: u8) {
+        if self.attachments == 0 && self.id.is_none() && self.namespace == "/" {
+            // Most events.
+            out.push(kind);
+        } else {
+            self.write_all(out, kind, binary_kind);
+        }
+    }
+
+    fn write_all(&self, out: &mut Vec<u8>, kind: u8, binary_kind: u8) {
         if self.attachments == 0 {
             out.push(kind);
         } else {
@@ -56,6 +66,7 @@ fn write_namespace(out: &mut Vec<u8>, namespace: &str) {
 }
 
 /// Appends the lists as the rest of an array. `is_empty` is `true` if the array has no value yet.
+#[inline]
 fn write_lists(out: &mut Vec<u8>, mut is_empty: bool, lists: &[&str]) {
     for list in lists.iter().filter(|list| !list.is_empty()) {
         if !is_empty {
@@ -68,6 +79,7 @@ fn write_lists(out: &mut Vec<u8>, mut is_empty: bool, lists: &[&str]) {
 }
 
 /// Appends an event.
+#[inline]
 pub fn write_event(out: &mut Vec<u8>, head: &Head<'_>, name: &str, arguments: &[&str]) {
     head.write(out, b'2', b'5');
     out.push(b'[');

@@ -58,6 +58,7 @@ pub use encode::{
 };
 pub use error::Error;
 pub use packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_EVENTS, Version};
+pub use parse::lone_event;
 pub use placeholder::{
     Placeholder, check_placeholders, placeholders, renumber_placeholders, write_placeholder,
 };

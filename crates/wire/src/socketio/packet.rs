@@ -66,6 +66,8 @@ pub enum Body<'a> {
 pub struct Event<'a> {
     /// The name as JSON: a non-reserved string, or a number.
     pub raw_name: &'a str,
+    /// `true` if the name is a string with escapes.
+    pub(super) is_name_escaped: bool,
     /// The values after the name.
     pub arguments: Arguments<'a>,
     /// Name and arguments as sent, without brackets: for [`write_event_list`](super::write_event_list).
@@ -80,7 +82,10 @@ impl<'a> Event<'a> {
     /// Returns the name. If it is a number, returns its digits as sent.
     #[inline]
     pub fn name(&self) -> Cow<'a, str> {
-        json::string(self.raw_name).unwrap_or(Cow::Borrowed(self.raw_name))
+        match self.raw_name.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')) {
+            Some(raw) if self.is_name_escaped => json::unescape(raw),
+            plain => Cow::Borrowed(plain.unwrap_or(self.raw_name)),
+        }
     }
 }
 

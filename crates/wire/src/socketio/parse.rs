@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_EVENTS, Version};
 use super::{Error, Role, placeholder};
-use stentor_json::{self as json, is_space, skip_space};
+use stentor_json::{self as json, ArrayEnds, is_space, skip_space};
 
 /// Positions of the parts of a packet in its checked text.
 #[derive(Debug, Clone)]
@@ -17,11 +17,19 @@ pub(super) struct Layout {
     /// The namespace's query, in protocol 4.
     query: Option<Range<usize>>,
     id: Option<u64>,
+    parts: Parts,
+}
+
+/// Positions of the parts of a payload.
+#[derive(Debug, Clone)]
+struct Parts {
     /// The complete payload, or the inside of an array without white space at its ends. Empty if the packet
     /// has no payload.
     payload: Range<usize>,
     /// An event's name is `payload.start..name_end`, its arguments `arguments_start..payload.end`.
     name_end: usize,
+    /// `true` if the event's name is a string with escapes.
+    is_name_escaped: bool,
     arguments_start: usize,
 }
 
@@ -74,25 +82,35 @@ pub(super) fn parse(
     }
     let id;
     (id, at) = ack_id(bytes, at)?;
-    let mut layout = Layout {
-        kind,
-        attachments,
-        namespace,
-        query,
-        id,
-        payload: at..bytes.len(),
-        name_end: at,
-        arguments_start: at,
+    let parts = match kind {
+        Kind::Event => Parts::of_event(text, at)?,
+        Kind::Ack if id.is_none() => return Err(Error::BadId),
+        // As in the reference, an ack without payload has no arguments.
+        Kind::Ack if at == bytes.len() && attachments == 0 => Parts::of_text(text, at),
+        Kind::Ack => Parts::of_array(text, at)?.0,
+        Kind::Connect | Kind::ConnectError | Kind::Disconnect if id.is_some() => return Err(Error::BadId),
+        Kind::Connect | Kind::ConnectError | Kind::Disconnect => {
+            check_control(kind, version, &text[at..])?;
+            Parts::of_text(text, at)
+        }
     };
-    match kind {
-        Kind::Event => layout.check_event(text)?,
-        Kind::Ack => layout.check_ack(text)?,
-        Kind::Connect | Kind::ConnectError | Kind::Disconnect => layout.check_control(version, text)?,
-    }
     if is_binary {
-        placeholder::check_placeholders(&text[layout.payload.clone()], attachments)?;
+        placeholder::check_placeholders(&text[parts.payload.clone()], attachments)?;
     }
-    Ok(layout)
+    Ok(Layout { kind, attachments, namespace, query, id, parts })
+}
+
+/// Reads an event of the main namespace without attachments, the most frequent packet. `None` for any other text, and
+/// for an event that isn't valid.
+#[inline]
+pub fn lone_event(text: &str) -> Option<Event<'_>> {
+    let bytes = text.as_bytes();
+    if bytes.first() != Some(&b'2') {
+        return None;
+    }
+    let (id, start) = ack_id(bytes, 1).ok()?;
+    let parts = Parts::of_event(text, start).ok()?;
+    Some(parts.event(text, id, Attachments::default()))
 }
 
 fn attachment_count(bytes: &[u8], start: usize, attachments_max: usize) -> Result<(usize, usize), Error> {
@@ -123,50 +141,24 @@ fn ack_id(bytes: &[u8], start: usize) -> Result<(Option<u64>, usize), Error> {
     Ok(((at > start).then_some(id), at))
 }
 
-impl Layout {
-    #[inline]
-    fn check_event(&mut self, text: &str) -> Result<(), Error> {
-        self.check_array(text)?;
-        let bytes = text.as_bytes();
-        let Range { start, end } = self.payload;
-        if !matches!(bytes[start..end].first(), Some(b'"' | b'-' | b'0'..=b'9')) {
-            return Err(Error::BadEventName);
-        }
-        self.name_end = json::value_end(text, start)?;
-        if is_reserved(&text[start..self.name_end]) {
-            return Err(Error::ReservedEventName);
-        }
-        // The name is followed by the end, or by a comma and a value.
-        let comma = skip_space(bytes, self.name_end);
-        self.arguments_start = if comma < end { skip_space(bytes, comma + 1) } else { end };
-        Ok(())
+impl Parts {
+    /// The payload is the rest of the text.
+    fn of_text(text: &str, start: usize) -> Self {
+        Parts { payload: start..text.len(), name_end: start, is_name_escaped: false, arguments_start: start }
     }
 
-    fn check_ack(&mut self, text: &str) -> Result<(), Error> {
-        if self.id.is_none() {
-            return Err(Error::BadId);
-        }
-        // As in the reference, an ack without payload has no arguments.
-        if self.payload.is_empty() && self.attachments == 0 {
-            return Ok(());
-        }
-        self.check_array(text)?;
-        self.arguments_start = self.payload.start;
-        Ok(())
-    }
-
-    /// Narrows `payload` to the inside of the array, without white space at its ends.
+    /// Reads the array that fills the rest of the text. Returns the position after its first value as well, and `true` if
+    /// that is a string with escapes.
     #[inline]
-    fn check_array(&mut self, text: &str) -> Result<(), Error> {
+    fn of_array(text: &str, start: usize) -> Result<(Self, usize, bool), Error> {
         let bytes = text.as_bytes();
-        let Range { start, end } = self.payload;
         match bytes.get(start) {
             Some(b'[') => {}
             Some(_) => return Err(Error::BadPayload),
             None => return Err(Error::MissingPayload),
         }
-        let array_end = json::value_end(text, start)?;
-        if skip_space(bytes, array_end) != end {
+        let ArrayEnds { end: array_end, first_end, is_first_escaped } = json::array_ends(text, start)?;
+        if skip_space(bytes, array_end) != bytes.len() {
             return Err(Error::BadJson);
         }
         let start = skip_space(bytes, start + 1);
@@ -174,49 +166,84 @@ impl Layout {
         while end > start && is_space(bytes[end - 1]) {
             end -= 1;
         }
-        self.payload = start..end;
-        Ok(())
+        let parts =
+            Parts { payload: start..end, name_end: start, is_name_escaped: false, arguments_start: start };
+        Ok((parts, first_end, is_first_escaped))
     }
 
-    fn check_control(&mut self, version: Version, text: &str) -> Result<(), Error> {
-        if self.id.is_some() {
-            return Err(Error::BadId);
+    #[inline]
+    fn of_event(text: &str, start: usize) -> Result<Self, Error> {
+        let (mut parts, name_end, is_name_escaped) = Self::of_array(text, start)?;
+        let bytes = text.as_bytes();
+        let Range { start, end } = parts.payload;
+        if !matches!(bytes[start..end].first(), Some(b'"' | b'-' | b'0'..=b'9')) {
+            return Err(Error::BadEventName);
         }
-        let payload = &text[self.payload.clone()];
-        let Some(first) = payload.bytes().next() else { return Ok(()) };
-        let is_good = match (self.kind, first) {
-            (Kind::Connect, b'{') | (Kind::ConnectError, b'{' | b'"') => true,
-            (Kind::ConnectError, _) => version == Version::V4 && !is_space(first),
-            _ => false,
-        };
-        if is_good { Ok(json::check(payload)?) } else { Err(Error::BadPayload) }
+        if is_reserved(&text[start..name_end]) {
+            return Err(Error::ReservedEventName);
+        }
+        // The name is followed by the end, or by a comma and a value.
+        let comma = skip_space(bytes, name_end);
+        parts.arguments_start = if comma < end { skip_space(bytes, comma + 1) } else { end };
+        (parts.name_end, parts.is_name_escaped) = (name_end, is_name_escaped);
+        Ok(parts)
     }
 
+    #[inline]
+    fn arguments<'a>(&self, text: &'a str) -> Arguments<'a> {
+        Arguments { raw: part(text, self.arguments_start..self.payload.end) }
+    }
+
+    #[inline]
+    fn event<'a>(&self, text: &'a str, id: Option<u64>, attachments: Attachments<'a>) -> Event<'a> {
+        Event {
+            raw_name: part(text, self.payload.start..self.name_end),
+            is_name_escaped: self.is_name_escaped,
+            arguments: self.arguments(text),
+            raw: part(text, self.payload.clone()),
+            id,
+            attachments,
+        }
+    }
+}
+
+fn check_control(kind: Kind, version: Version, payload: &str) -> Result<(), Error> {
+    let Some(first) = payload.bytes().next() else { return Ok(()) };
+    let is_good = match (kind, first) {
+        (Kind::Connect, b'{') | (Kind::ConnectError, b'{' | b'"') => true,
+        (Kind::ConnectError, _) => version == Version::V4 && !is_space(first),
+        _ => false,
+    };
+    if is_good { Ok(json::check(payload)?) } else { Err(Error::BadPayload) }
+}
+
+/// A part of the text that was parsed.
+#[inline]
+fn part(text: &str, range: Range<usize>) -> &str {
+    text.get(range).unwrap_or_default()
+}
+
+impl Layout {
     /// Makes the packet. `text` must be the text that was parsed.
     #[inline]
     pub(super) fn packet<'a>(&self, text: &'a str, attachments: Attachments<'a>) -> Packet<'a> {
-        let part = |range: &Range<usize>| text.get(range.clone()).unwrap_or_default();
-        let payload = part(&self.payload);
-        let namespace = if self.namespace.is_empty() { "/" } else { part(&self.namespace) };
-        let arguments = Arguments { raw: part(&(self.arguments_start..self.payload.end)) };
+        let Layout { namespace, query, id, parts, .. } = self;
+        let payload = part(text, parts.payload.clone());
         let body = match self.kind {
             Kind::Connect => Body::Connect {
                 payload: Some(payload).filter(|payload| !payload.is_empty()),
-                query: self.query.as_ref().map(part),
+                query: query.as_ref().map(|query| part(text, query.clone())),
             },
             Kind::ConnectError => {
                 Body::ConnectError { payload: Some(payload).filter(|payload| !payload.is_empty()) }
             }
             Kind::Disconnect => Body::Disconnect,
-            Kind::Event => Body::Event(Event {
-                raw_name: part(&(self.payload.start..self.name_end)),
-                arguments,
-                raw: payload,
-                id: self.id,
-                attachments,
-            }),
-            Kind::Ack => Body::Ack(Ack { id: self.id.unwrap_or_default(), arguments, attachments }),
+            Kind::Event => Body::Event(parts.event(text, *id, attachments)),
+            Kind::Ack => {
+                Body::Ack(Ack { id: id.unwrap_or_default(), arguments: parts.arguments(text), attachments })
+            }
         };
+        let namespace = if namespace.is_empty() { "/" } else { part(text, namespace.clone()) };
         Packet { namespace, body }
     }
 }

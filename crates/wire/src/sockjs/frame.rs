@@ -77,6 +77,7 @@ impl Wrapping {
         self.tail().trim_start_matches(']')
     }
 
+    #[inline]
     fn escaping(self) -> Escaping {
         match self {
             Wrapping::WebSocket | Wrapping::Xhr => Escaping::Transit,
@@ -87,6 +88,7 @@ impl Wrapping {
     }
 
     /// Returns the bytes before the messages of a frame of messages.
+    #[inline]
     pub fn head(self) -> &'static str {
         match self {
             Wrapping::WebSocket | Wrapping::Xhr => "a[",
@@ -97,6 +99,7 @@ impl Wrapping {
     }
 
     /// Returns the bytes after the messages of a frame of messages.
+    #[inline]
     pub fn tail(self) -> &'static str {
         match self {
             Wrapping::WebSocket => "]",
@@ -114,11 +117,13 @@ impl Wrapping {
     }
 
     /// Appends one message as it stands in a frame: a string with its quotes, escaped for this wrapping.
+    #[inline]
     pub fn write_message(self, out: &mut Vec<u8>, text: &str) {
         write_escaped(out, text, self.escaping());
     }
 
     /// Appends messages, joined by commas.
+    #[inline]
     pub(super) fn write_joined(self, out: &mut Vec<u8>, messages: &[&str]) {
         for (at, text) in messages.iter().enumerate() {
             if at > 0 {
@@ -129,6 +134,7 @@ impl Wrapping {
     }
 
     /// Appends a frame.
+    #[inline]
     pub fn write(self, out: &mut Vec<u8>, frame: &Frame<'_>) {
         match frame {
             Frame::Messages(messages) => {
@@ -138,12 +144,14 @@ impl Wrapping {
             }
             Frame::Open => self.write_plain(out, "o"),
             Frame::Heartbeat => self.write_plain(out, "h"),
-            Frame::Close(Close { code, reason }) => {
-                out.extend_from_slice(format!("{}c[{code},", self.before()).as_bytes());
-                self.write_message(out, reason);
-                out.extend_from_slice(self.tail().as_bytes());
-            }
+            Frame::Close(close) => self.write_close(out, close),
         }
+    }
+
+    fn write_close(self, out: &mut Vec<u8>, Close { code, reason }: &Close<'_>) {
+        out.extend_from_slice(format!("{}c[{code},", self.before()).as_bytes());
+        self.write_message(out, reason);
+        out.extend_from_slice(self.tail().as_bytes());
     }
 
     fn write_plain(self, out: &mut Vec<u8>, frame: &str) {

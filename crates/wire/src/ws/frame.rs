@@ -1,6 +1,6 @@
 //! Encodes and decodes frame headers (RFC 6455 section 5.2).
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use super::mask;
 
@@ -200,6 +200,37 @@ pub fn encode(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], rsv1: bool, mas
         return out.extend_from_slice(payload);
     }
     encode_fragment(out, opcode, payload, true, rsv1, mask);
+}
+
+/// Appends a complete frame of a server, with the payload that `write` appends. Room for the header is left first, for a
+/// payload of about `estimate` bytes. If the estimate is wrong, the payload is moved.
+#[inline]
+pub fn encode_with(out: &mut Vec<u8>, opcode: Opcode, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    match estimate {
+        ..=SHORT_BYTES_MAX => out.extend_from_slice(&[0; 2]),
+        126..=0xffff => out.extend_from_slice(&[0; 4]),
+        _ => out.extend_from_slice(&[0; 10]),
+    }
+    let begin = out.len();
+    write(out);
+    let payload_bytes = out.len() - begin;
+    match &mut out[start..begin] {
+        [first, second] if payload_bytes <= SHORT_BYTES_MAX => {
+            (*first, *second) = (opcode as u8 | FIN, payload_bytes as u8);
+        }
+        _ => write_header(out, start..begin, opcode, payload_bytes),
+    }
+}
+
+/// Writes a server's header into the room that was left for it.
+fn write_header(out: &mut Vec<u8>, room: Range<usize>, opcode: Opcode, payload_bytes: usize) {
+    let header = server_header(opcode, payload_bytes, false);
+    if header.len() == room.len() {
+        out[room].copy_from_slice(&header);
+    } else {
+        out.splice(room, header.iter().copied());
+    }
 }
 
 /// Appends one frame of a fragmented message. The caller sets `fin` for the last frame, and

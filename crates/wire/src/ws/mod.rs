@@ -1,8 +1,8 @@
 //! WebSocket, RFC 6455, with permessage-deflate, RFC 7692, for both roles.
 //!
 //! [`handshake`] opens a connection. [`Connection`] is one side of it: bytes in, events and bytes to transmit
-//! out. [`encode`] and [`server_header`] make frames. A server's frame has no mask, so it serves every
-//! connection.
+//! out. [`encode`], [`encode_with`] and [`server_header`] make frames. A server's frame has no mask, so it serves
+//! every connection.
 //!
 //! Decisions:
 //! * A complete frame is delivered in place in the caller's buffer, unmasked in place: no allocation, no
@@ -35,7 +35,7 @@ mod utf8;
 pub use connection::Connection;
 pub use deflate::{DeflateOptions, Deflater, Inflater, Negotiated};
 pub use error::Error;
-pub use frame::{Header, HeaderBuf, Kind, Message, Opcode, encode, server_header};
+pub use frame::{Header, HeaderBuf, Kind, Message, Opcode, encode, encode_with, server_header};
 pub use mask::apply as apply_mask;
 pub use types::{Event, Limits, Received, Role, Shared, StepLimits};
 

@@ -95,6 +95,7 @@ impl client::Client for Client {
         ex.arm_client(self.state.id);
     }
 
+    #[inline]
     fn handle_frame(
         &mut self,
         ex: &mut Executor,
@@ -102,42 +103,9 @@ impl client::Client for Client {
         message: Message<'_>,
         out: &mut Vec<u8>,
     ) -> Flow {
-        let now = ex.millis();
-        if self.state.removed {
-            ex.close_socket(conn);
-            return Flow::Stop;
-        }
-        let mut scratch = Vec::new();
-        let packet = engineio::decode_message(self.version, message, &mut scratch);
-        if self.state.transport == ActiveTransport::WebSocket(conn) {
-            self.state.alive_at = now;
-            let Ok(packet) = packet else {
-                ex.note_fault(self.sessions());
-                ex.end_client(self.state.id, End::Fault);
-                return Flow::Stop;
-            };
-            return self.handle_packet(ex, conn, &packet, None, out);
-        }
-        match (&mut self.probe, packet) {
-            (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
-                // The packet is text in both versions.
-                EngineFraming::V4.text(out, "3probe");
-                probe.answered = true;
-                probe.release_at = now.after(RELEASE_INTERVAL);
-                Flow::Continue
-            }
-            (Some(Probe { conn: probing, answered: true, .. }), Ok(packet))
-                if *probing == conn && packet.kind == PacketKind::Upgrade =>
-            {
-                self.upgrade(ex, conn, out);
-                Flow::Continue
-            }
-            // Before the probe, the connection may belong to another client, so only the connection ends.
-            _ => {
-                ex.note_fault(self.sessions());
-                ex.close_socket(conn);
-                Flow::Stop
-            }
+        match self.handle_lone_event(ex, conn, message, out) {
+            Some(flow) => flow,
+            None => self.handle_any_frame(ex, conn, message, out),
         }
     }
 
@@ -152,6 +120,7 @@ impl client::Client for Client {
         self.keep(ex, &answers);
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Millis {
         let mut at = self.state.due_at;
         if self.state.ended {
@@ -310,6 +279,56 @@ impl client::Client for Client {
         // The response to one poll has these packets, and the response to the next poll has the close packet.
         self.state.queue.append(&mut packets);
         self.end(ex, End::Because(Disconnect::ClosedByApplication));
+    }
+}
+
+impl Client {
+    /// Handles a WebSocket message of any kind.
+    #[inline(never)]
+    fn handle_any_frame(
+        &mut self,
+        ex: &mut Executor,
+        conn: ConnId,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let now = ex.millis();
+        if self.state.removed {
+            ex.close_socket(conn);
+            return Flow::Stop;
+        }
+        let mut scratch = Vec::new();
+        let packet = engineio::decode_message(self.version, message, &mut scratch);
+        if self.state.transport == ActiveTransport::WebSocket(conn) {
+            self.state.alive_at = now;
+            let Ok(packet) = packet else {
+                ex.note_fault(self.sessions());
+                ex.end_client(self.state.id, End::Fault);
+                return Flow::Stop;
+            };
+            return self.handle_packet(ex, conn, &packet, None, out);
+        }
+        match (&mut self.probe, packet) {
+            (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
+                // The packet is text in both versions.
+                EngineFraming::V4.text(out, "3probe");
+                probe.answered = true;
+                probe.release_at = now.after(RELEASE_INTERVAL);
+                Flow::Continue
+            }
+            (Some(Probe { conn: probing, answered: true, .. }), Ok(packet))
+                if *probing == conn && packet.kind == PacketKind::Upgrade =>
+            {
+                self.upgrade(ex, conn, out);
+                Flow::Continue
+            }
+            // Before the probe, the connection may belong to another client, so only the connection ends.
+            _ => {
+                ex.note_fault(self.sessions());
+                ex.close_socket(conn);
+                Flow::Stop
+            }
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) use handshake::{Handshake, describe};
 
 use super::client::{ClientState, Flow};
 use super::message::after_handler;
-use crate::app::{Ack, Arguments, Envelope, Event, HandlerScope, Waiter, handle_event};
+use crate::app::{self, Ack, Arguments, Envelope, Event, HandlerScope, Waiter};
 use crate::encode::{Encoding, EngineFraming};
 use crate::executor::{Executor, Feeds};
 use crate::identity::{ClientId, End, Sid};
@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use stentor_wire::engineio::{Data, Version};
 use stentor_wire::http1::Request;
-use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
+use stentor_wire::socketio::{self, Attachments, Body, Decoder, Packet, Role};
 
 /// The Socket.IO state of a client.
 pub struct SocketIo {
@@ -120,8 +120,11 @@ impl SocketIo {
         self.sockets.iter().find(|socket| socket.session == session)
     }
 
+    #[inline]
     pub(crate) fn find(&self, namespace: &str) -> Option<&Socket> {
-        self.sockets.iter().find(|socket| socket.namespace() == namespace)
+        // The main namespace is the usual one, and has no name to compare.
+        let namespace = Some(namespace).filter(|namespace| *namespace != "/");
+        self.sockets.iter().find(|socket| socket.namespace.as_deref() == namespace)
     }
 
     pub(crate) fn set_feeds(&mut self, feeds: Feeds) {
@@ -140,6 +143,7 @@ impl SocketIo {
     }
 
     /// The deadline for missing attachments or for the first namespace.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Millis> {
         let packet = self.unfinished.as_ref().map(|(_, until)| *until);
         let connect = self.sockets.is_empty().then_some(self.connect_until);
@@ -163,6 +167,20 @@ impl SocketIo {
         }
     }
 
+    /// Reads a text as an event of the main namespace without attachments, the most frequent message. Returns it with the
+    /// session of the client's socket. `None` for any other message.
+    #[inline]
+    pub(crate) fn lone_event<'m>(
+        &self,
+        ex: &Executor,
+        text: &'m str,
+    ) -> Option<(SessionId, socketio::Event<'m>)> {
+        if self.unfinished.is_some() || text.len() > ex.options().limits.message_bytes_max {
+            return None;
+        }
+        Some((self.find("/")?.session, socketio::lone_event(text)?))
+    }
+
     /// Handles a message of the client. Answers are appended to `out`.
     pub(crate) fn handle_message(
         &mut self,
@@ -180,23 +198,21 @@ impl SocketIo {
             Some((decoder, until)) => (decoder, Some(until)),
             None => (Decoder::new(carrier.version.into(), Role::Server), None),
         };
-        let assembled;
-        let decoded = match data {
-            Data::Text(text) => decoder.text(text, &limits),
-            Data::Binary(bytes) => match decoder.binary(bytes, &limits) {
-                Ok(Some(whole)) => {
-                    assembled = whole;
-                    Ok(Some(assembled.packet()))
-                }
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
-            },
-        };
         let input = Input { carrier, request };
-        let next = match decoded {
-            Ok(Some(packet)) => self.handle_packet(ex, &input, packet.namespace, packet.body, out),
-            Ok(None) => Flow::Continue,
-            Err(_) => fault(ex, carrier.client),
+        let next = match data {
+            Data::Text(text) => match decoder.text(text, &limits) {
+                Ok(Some(Packet { namespace, body })) => self.handle_packet(ex, &input, namespace, body, out),
+                Ok(None) => Flow::Continue,
+                Err(_) => fault(ex, carrier.client),
+            },
+            Data::Binary(bytes) => match decoder.binary(bytes, &limits) {
+                Ok(Some(assembled)) => {
+                    let Packet { namespace, body } = assembled.packet();
+                    self.handle_packet(ex, &input, namespace, body, out)
+                }
+                Ok(None) => Flow::Continue,
+                Err(_) => fault(ex, carrier.client),
+            },
         };
         if decoder.is_mid_packet() {
             // As for a fragmented WebSocket message, the timeout starts with the first part.
@@ -224,24 +240,13 @@ impl SocketIo {
             (Some(socket), body) => (socket.session, body),
             (None, _) => return fault(ex, input.carrier.client),
         };
-        let scope = HandlerScope {
-            session: Some(session),
-            encoding: Encoding::engine_io(input.carrier.framing, Envelope::SocketIo, false),
-            namespace: Some(namespace),
-            request: input.request,
-            asker: matches!(body, Body::Event(_)).then_some(input.carrier.conn),
-            ..HandlerScope::default()
-        };
+        let scope =
+            HandlerScope { request: input.request, ..scope_of(session, namespace, input.carrier.framing) };
         let asked = ex.effects.mark();
         match body {
             Body::Event(event) => {
-                let attachments = owned(event.attachments);
-                let event = Event {
-                    name: &event.name(),
-                    arguments: Arguments { json: event.arguments.raw(), attachments: &attachments },
-                    ack: event.id.map(Ack),
-                };
-                ex.call_app(scope, out, |app, ctx| handle_event(app, ctx, session, &event));
+                let scope = HandlerScope { asker: Some(input.carrier.conn), ..scope };
+                return handle_event(ex, session, scope, &event, out);
             }
             Body::Ack(ack) => {
                 // Ignores an acknowledgement without a receiver: it is late, invented, or belongs to another session.
@@ -327,6 +332,33 @@ impl SocketIo {
     }
 }
 
+/// The scope for calling the application about a client's packet.
+#[inline]
+pub(crate) fn scope_of(session: SessionId, namespace: &str, framing: EngineFraming) -> HandlerScope<'_> {
+    let encoding = Encoding::engine_io(framing, Envelope::SocketIo, false);
+    HandlerScope { session: Some(session), encoding, namespace: Some(namespace), ..HandlerScope::default() }
+}
+
+/// Passes an event to the application. Answers are appended to `out`.
+#[inline]
+pub(crate) fn handle_event(
+    ex: &mut Executor,
+    session: SessionId,
+    scope: HandlerScope<'_>,
+    event: &socketio::Event<'_>,
+    out: &mut Vec<u8>,
+) -> Flow {
+    let asked = ex.effects.mark();
+    let attachments = owned(event.attachments);
+    let event = Event {
+        name: &event.name(),
+        arguments: Arguments { json: event.arguments.raw(), attachments: &attachments },
+        ack: event.id.map(Ack),
+    };
+    ex.call_app(scope, out, |app, ctx| app::handle_event(app, ctx, session, &event));
+    after_handler(ex, asked, session)
+}
+
 /// Appends the packet that notifies a client that its socket in a namespace is disconnected.
 pub(crate) fn write_disconnect(framing: EngineFraming, namespace: &str, out: &mut Vec<u8>) {
     framing.packet(out, namespace.len() + 3, |out| {
@@ -347,6 +379,12 @@ pub(crate) fn take_before_answers(ex: &mut Executor, socket: &Socket) -> Vec<u8>
     if socket.recovery.is_some() { ex.take_if_few(socket.session) } else { Vec::new() }
 }
 
+#[inline]
 fn owned(attachments: Attachments<'_>) -> SmallVec<[Bytes; 1]> {
+    // Most packets have none.
+    if attachments.is_empty() { SmallVec::new() } else { copied(attachments) }
+}
+
+fn copied(attachments: Attachments<'_>) -> SmallVec<[Bytes; 1]> {
     attachments.iter().map(Bytes::copy_from_slice).collect()
 }

@@ -1,12 +1,12 @@
 //! Encodes messages and publications: as frames, and as records that wait for a request.
 
-use crate::encode::{Own, OwnWire, SharedFrames, TEXT, content, frame, record, unchunked};
+use crate::encode::{Own, OwnWire, SharedFrames, TEXT, content, record, unchunked};
 use crate::message::{Envelope, Message};
 use crate::model::{Body, Frame};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use stentor_wire::sockjs::{self, Wrapping};
-use stentor_wire::ws::{Opcode, server_header};
+use stentor_wire::ws::{self, Opcode};
 
 /// The frames of a transport. Publications for streaming transports are chunks of HTTP/1.1 (RFC 9112, 7.1); polls and HTTP/1.0
 /// unwrap them with [`frame_of`]. Messages for a transport over HTTP are records.
@@ -41,7 +41,7 @@ pub(super) fn frame_of(wrapping: Wrapping, encoded: &[u8]) -> &[u8] {
 
 /// Appends a frame as a WebSocket message.
 pub(super) fn write_to_socket(out: &mut Vec<u8>, estimate: usize, what: &sockjs::Frame<'_>) {
-    frame(out, Opcode::Text, estimate, |out| Wrapping::WebSocket.write(out, what));
+    ws::encode_with(out, Opcode::Text, estimate, |out| Wrapping::WebSocket.write(out, what));
 }
 
 impl OwnWire for Frames {
@@ -67,7 +67,7 @@ impl OwnWire for Frames {
         let mut frame = Vec::with_capacity(text.len() + text.len() / 8 + 64);
         self.0.write(&mut frame, &sockjs::Frame::Messages(&[&text]));
         Some(match self.0 {
-            Wrapping::WebSocket => frames.of(&[&server_header(Opcode::Text, frame.len(), false), &frame]),
+            Wrapping::WebSocket => frames.of(&[&ws::server_header(Opcode::Text, frame.len(), false), &frame]),
             Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => frames.chunk(&frame),
             Wrapping::Jsonp => frames.of(&[&frame]),
         })

@@ -63,11 +63,13 @@ pub(super) fn deliver<'m>(
     let (mut scratch, mut delivered) = (String::new(), 0);
     let result = loop {
         let rest = Some((messages.rest(), messages.len()));
-        let is_much = ex.budget.is_used()
-            || out.len() > out_bytes_max
-            || ex.budget.published_much()
-            || scope.asker.is_some_and(|conn| ex.questions.waiting.is_waiting(conn));
-        if delivered > 0 && is_much && !messages.is_empty() {
+        let is_much = || {
+            ex.budget.is_used()
+                || out.len() > out_bytes_max
+                || ex.budget.published_much()
+                || scope.asker.is_some_and(|conn| ex.questions.waiting.is_waiting(conn))
+        };
+        if delivered > 0 && !messages.is_empty() && is_much() {
             break Ok(rest);
         }
         let Some(message) = messages.next_in(&mut scratch) else { break Ok(None) };

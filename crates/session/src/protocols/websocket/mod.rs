@@ -8,7 +8,7 @@ use super::message::scope_of;
 use crate::app::{HandlerScope, Message};
 use crate::budget::MESSAGE_BYTES;
 use crate::encode::Encoding;
-use crate::executor::{Effect, Executor, SMALL_INPUT_BYTES, ToClient, ToConnection};
+use crate::executor::{Effect, Executor, SMALL_INPUT_BYTES, ToConnection};
 use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
@@ -209,7 +209,8 @@ impl WebSocket {
     ) -> (Flow, Option<Rest>) {
         let session = match (self.client, cx.session) {
             (Some(client), _) => {
-                return (handle_frame(cx.ex, cx.clients, cx.conn, client, message, out), None);
+                let flow = cx.clients.handle_frame(cx.ex, cx.conn, client, message, out);
+                return (flow.unwrap_or_else(|| refuse_frame(cx.ex, cx.conn)), None);
             }
             (None, Some(session)) if !self.profile.push_only => session,
             (None, session) => {
@@ -453,29 +454,9 @@ fn frame_again(message: Message<'_>) -> Vec<u8> {
     frame
 }
 
-/// Handles a frame of a client.
-#[inline]
-fn handle_frame(
-    ex: &mut Executor,
-    clients: &mut Clients,
-    conn: ConnId,
-    id: ClientId,
-    message: Message<'_>,
-    out: &mut Vec<u8>,
-) -> Flow {
-    let Some(client) = clients.get_mut(id) else {
-        ex.close_socket(conn);
-        return Flow::Stop;
-    };
-    if ex.questions.waiting.waits_for_earlier(conn, id) {
-        return Flow::Wait;
-    }
-    let flow = client.handle_frame(ex, conn, message, out);
-    if let Flow::Migrate(core) = flow {
-        ex.push(Effect::Client(id, ToClient::Migrate(core)));
-    }
-    if client.is_due_earlier() {
-        ex.arm_client(id);
-    }
-    flow
+/// Handles a message on a connection whose client has been removed.
+#[cold]
+fn refuse_frame(ex: &mut Executor, conn: ConnId) -> Flow {
+    ex.close_socket(conn);
+    Flow::Stop
 }

@@ -51,6 +51,14 @@ fn seen(packet: &Packet<'_>) -> String {
     }
 }
 
+/// Checks that [`lone_event`] returns the packet of a text if it is an event without namespace and attachments, and nothing
+/// else.
+fn check_lone_event(text: &str, packet: Option<Packet<'_>>) {
+    let lone = lone_event(text).map(|event| Packet { namespace: "/", body: Body::Event(event) });
+    let is_lone = |packet: &Packet<'_>| matches!(packet.body, Body::Event(_)) && !text.starts_with("2/");
+    assert_eq!(lone, packet.filter(is_lone), "{text}");
+}
+
 /// Feeds a text and attachments to a decoder. Returns the packet as text, `None` if an attachment is still
 /// missing.
 fn decode(
@@ -61,7 +69,11 @@ fn decode(
     attachments: &[&[u8]],
 ) -> Result<Option<String>, Error> {
     let mut decoder = Decoder::new(version, role);
-    let mut packet = decoder.text(text, limits).map(|packet| packet.map(|packet| seen(&packet)));
+    let packet = decoder.text(text, limits);
+    if text.len() <= limits.packet_bytes_max {
+        check_lone_event(text, packet.ok().flatten());
+    }
+    let mut packet = packet.map(|packet| packet.map(|packet| seen(&packet)));
     for (place, data) in attachments.iter().enumerate() {
         if packet.is_err() {
             break;

@@ -419,6 +419,19 @@ fn masking_matches_the_naive_implementation() {
 }
 
 #[test]
+fn a_frame_has_the_right_header_for_each_estimate() {
+    for bytes in [0, 1, 125, 126, 65_535, 65_536, 70_000] {
+        for estimate in [0, 125, 126, 65_535, 65_536] {
+            let (mut out, payload) = (b"before".to_vec(), vec![b'x'; bytes]);
+            encode_with(&mut out, Opcode::Text, estimate, |out| out.extend_from_slice(&payload));
+            let mut expect = b"before".to_vec();
+            encode(&mut expect, Opcode::Text, &payload, false, None);
+            assert!(out == expect, "{bytes} bytes, estimate {estimate}");
+        }
+    }
+}
+
+#[test]
 fn headers() {
     fn check(payload_bytes: usize, expect: &[u8]) {
         assert_eq!(*server_header(Opcode::Binary, payload_bytes, false), *expect);
