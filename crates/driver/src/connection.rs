@@ -41,7 +41,7 @@ pub(crate) struct State {
     pub(crate) end_reported: bool,
     /// `true` if the connection is in the driver's queue.
     pub(crate) queued: bool,
-    /// `true` if the write side has been shut down.
+    /// `true` if the write side has been shut down, or closing the socket will do so.
     pub(crate) shut: bool,
 }
 

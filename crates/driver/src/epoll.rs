@@ -1,8 +1,8 @@
 //! The driver on edge-triggered epoll.
 //!
-//! Every socket is registered once, for IN, OUT and RDHUP, and never modified: an edge is stored in the
-//! connection until it is consumed. A partial write has filled the socket, so the write isn't tried again
-//! before the next edge.
+//! Every socket is registered for IN and RDHUP, and from its first partial write on for OUT as well: a new socket can be
+//! written to, so an edge for OUT would wake the driver for nothing. An edge is stored in the connection until it is
+//! consumed. A partial write has filled the socket, so the write isn't tried again before the next edge.
 
 use crate::alarm::Alarm;
 use crate::backlog::{Backlog, Cursor, InFlight, Progress};
@@ -36,8 +36,9 @@ const ALARM_INDEX: u32 = INDEX_MAX + 2;
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The events for which every connection is registered.
-const EDGES: EventFlags =
-    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+const EDGES: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+/// The events for which a connection is registered if its writes have to wait.
+const EDGES_AND_ROOM: EventFlags = EDGES.union(EventFlags::OUT);
 
 /// The driver on epoll; see the module's documentation, and [`crate::Driver`]'s.
 pub struct EpollDriver(EventLoop<Epoll>);
@@ -102,6 +103,8 @@ pub(crate) struct Epoll {
 
 pub(crate) struct Socket {
     fd: OwnedFd,
+    /// `true` if epoll reports when there is room to write.
+    awaits_room: bool,
     in_flight: InFlight,
 }
 
@@ -113,26 +116,39 @@ impl Epoll {
         let data = EventData::new_u64(Key { index, generation }.to_bits());
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN | EventFlags::ET)?)
     }
-}
 
-impl Connection {
     /// Keeps the unsent part of a send. The kernel reports when there is room to write again.
-    fn keep_in_flight(&mut self, progress: Progress, backlog: impl FnOnce() -> Backlog) {
-        if self.state.phase == Phase::Open {
-            self.state.writable = false;
+    fn keep_in_flight(
+        &self,
+        conn: ConnId,
+        Connection { socket, state, .. }: &mut Connection,
+        mut progress: Progress,
+        backlog: impl FnOnce() -> Backlog,
+    ) -> Progress {
+        if state.phase == Phase::Open {
+            state.writable = false;
         }
-        self.socket.in_flight.keep(progress, backlog);
+        if progress == Progress::Stalled && !std::mem::replace(&mut socket.awaits_room, true) {
+            let data = EventData::new_u64(conn.0.to_bits());
+            if let Err(error) = epoll::modify(&self.epoll, &socket.fd, data, EDGES_AND_ROOM) {
+                progress = Progress::Failed(error);
+            }
+        }
+        socket.in_flight.keep(progress, backlog);
+        progress
     }
 }
 
 impl Socket {
     fn new(fd: OwnedFd) -> Self {
-        Self { fd, in_flight: InFlight::default() }
+        Self { fd, awaits_room: false, in_flight: InFlight::default() }
     }
 }
 
 impl Kernel for Epoll {
     type Socket = Socket;
+
+    const READS_ACCEPTED: bool = true;
 
     #[inline]
     fn sleeper(&self) -> &Sleeper {
@@ -226,7 +242,10 @@ impl Kernel for Epoll {
     }
 
     fn register(&mut self, conn: ConnId, connection: &mut Connection) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, &connection.socket.fd, EventData::new_u64(conn.0.to_bits()), EDGES)?)
+        let Connection { socket, state, .. } = connection;
+        socket.awaits_room = state.phase == Phase::Connecting;
+        let edges = if socket.awaits_room { EDGES_AND_ROOM } else { EDGES };
+        Ok(epoll::add(&self.epoll, &socket.fd, EventData::new_u64(conn.0.to_bits()), edges)?)
     }
 
     fn connected(&mut self, connection: &Connection) -> Option<Result<(), Errno>> {
@@ -235,33 +254,33 @@ impl Kernel for Epoll {
     }
 
     #[inline]
-    fn send(&mut self, _: ConnId, connection: &mut Connection, frames: &mut Vec<Frame>) -> Progress {
+    fn send(&mut self, conn: ConnId, connection: &mut Connection, frames: &mut Vec<Frame>) -> Progress {
         let mut cursor = Cursor::default();
         let progress = match connection.state.phase {
             Phase::Connecting => Progress::Stalled,
             _ => transmit(connection.socket.fd.as_fd(), frames, &mut cursor, &mut self.cork),
         };
-        if progress != Progress::Done {
-            connection.keep_in_flight(progress, || Backlog::of(frames, cursor, &self.owned));
+        if progress == Progress::Done {
+            return progress;
         }
-        progress
+        self.keep_in_flight(conn, connection, progress, || Backlog::of(frames, cursor, &self.owned))
     }
 
     #[inline]
-    fn send_bytes(&mut self, _: ConnId, connection: &mut Connection, bytes: &[u8]) -> Progress {
+    fn send_bytes(&mut self, conn: ConnId, connection: &mut Connection, bytes: &[u8]) -> Progress {
         let mut taken = 0;
         let progress = match connection.state.phase {
             Phase::Connecting => Progress::Stalled,
             _ => transmit_bytes(connection.socket.fd.as_fd(), bytes, &mut taken),
         };
-        if progress != Progress::Done {
-            connection.keep_in_flight(progress, || Backlog::of_bytes(bytes, taken, &self.owned));
+        if progress == Progress::Done {
+            return progress;
         }
-        progress
+        self.keep_in_flight(conn, connection, progress, || Backlog::of_bytes(bytes, taken, &self.owned))
     }
 
     fn progress(&mut self, _: ConnId, connection: &mut Connection) -> Progress {
-        let Connection { socket: Socket { fd, in_flight }, state, .. } = connection;
+        let Connection { socket: Socket { fd, in_flight, .. }, state, .. } = connection;
         in_flight.transmit(|frames, cursor| {
             if !std::mem::take(&mut state.writable) {
                 return Progress::Stalled;

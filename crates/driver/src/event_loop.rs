@@ -9,7 +9,8 @@
 //! the next edge, unless the peer has ended its side: then the end of file follows without an edge.
 //!
 //! Order within a turn: the connections' events, accepted connections, timers. Therefore data that arrives in
-//! time is seen before its timeout.
+//! time is seen before its timeout. The first bytes of an accepted connection follow it at once, on kernels that read
+//! new connections without an event ([`Kernel::READS_ACCEPTED`]).
 //!
 //! Invariants: `queued` is set exactly for connections in the queue; a connection that is `broken`, or
 //! `readable` and not paused, or has an end to report, is in the queue or is being stepped.
@@ -86,6 +87,10 @@ impl<K: Kernel> EventLoop<K> {
             _ => None,
         };
         let poll = !K::BLOCKS || timeout.is_some_and(|timeout| timeout.is_zero());
+        // The caller didn't take all events of the last turn.
+        if let Some(conn) = self.turn.current.take() {
+            self.turn.enqueue(conn);
+        }
         loop {
             let sleep = if poll { Some(Duration::ZERO) } else { self.sleep(until)? };
             self.collect_events(sleep)?;
@@ -102,7 +107,6 @@ impl<K: Kernel> EventLoop<K> {
             self.turn.divide();
         }
         self.turn.accepts_left = self.turn.options.accepts_per_turn;
-        self.turn.current = None;
         Ok(())
     }
 
@@ -257,7 +261,10 @@ impl<K: Kernel> EventLoop<K> {
         if !connection.state.shut {
             match kernel.progress(conn, connection) {
                 Progress::Done => {
-                    kernel.shutdown(&connection.socket);
+                    // If the peer has ended its side, the socket is closed at once, which ends our side as well.
+                    if !connection.state.ended {
+                        kernel.shutdown(&connection.socket);
+                    }
                     connection.state.shut = true;
                 }
                 Progress::Stalled => {}
@@ -295,7 +302,12 @@ impl<K: Kernel> EventLoop<K> {
         self.turn.accepts_left -= 1;
         let accepted = self.kernel.accept()?;
         let registered = accepted.and_then(|(socket, peer, listener)| {
-            Ok(Event::Accepted { conn: self.register(socket, Phase::Open)?, peer, listener })
+            let conn = self.register(socket, Phase::Open)?;
+            if K::READS_ACCEPTED {
+                self.turn.connections.at_mut(conn.0.index).state.readable = true;
+                self.turn.current = Some(conn);
+            }
+            Ok(Event::Accepted { conn, peer, listener })
         });
         Some(match registered {
             Ok(accepted) => accepted,
@@ -485,7 +497,10 @@ impl<B: Backend> Driver for B {
         }
         state.phase = Phase::Finishing;
         state.readable = true;
-        turn.enqueue(conn);
+        // A connection whose event was returned last is stepped next.
+        if turn.current != Some(conn) {
+            turn.enqueue(conn);
+        }
     }
 
     fn close(&mut self, conn: ConnId) {

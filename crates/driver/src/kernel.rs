@@ -30,6 +30,10 @@ pub(crate) trait Kernel {
     /// `false` if waiting takes no time.
     const BLOCKS: bool = true;
 
+    /// `true` if a new connection is read in the turn that accepts it, without waiting for an event: its first bytes have
+    /// often arrived with it.
+    const READS_ACCEPTED: bool = false;
+
     fn sleeper(&self) -> &Sleeper;
 
     fn now(&self) -> Instant {

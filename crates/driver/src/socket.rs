@@ -4,6 +4,7 @@ use crate::ListenOptions;
 use crate::buffer::Buffers;
 use crate::connection::State;
 use crate::kernel::Receipt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, socket_error};
 use rustix::net::{RecvFlags, SocketFlags, acceptfrom_with, recv};
@@ -134,6 +135,12 @@ pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> usize {
     if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
+/// Returns `true` if a listener may have a connection to accept.
+pub(crate) fn has_connection(listener: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(&listener, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())) != Ok(0)
+}
+
 /// Accepts the next connection of a listener. Returns it with its peer's address (an IPv4 address as such,
 /// even on an IPv6 listener); `None` if there is none.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
@@ -218,6 +225,7 @@ mod tests {
                 break accepted;
             }
         };
+        assert!(!has_connection(listener.as_fd()));
         assert_eq!(peer, client.local_addr().unwrap());
         let socket = SockRef::from(&fd);
         assert!(socket.tcp_nodelay().unwrap());

@@ -34,6 +34,7 @@ pub use stentor_session::app::{
 };
 pub use stentor_session::encode::CUSTOM_PROTOCOLS_MAX;
 pub use stentor_session::hosts::{HostError, Hosts};
+pub use stentor_session::identity::Sid;
 pub use stentor_session::limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
 pub use stentor_session::options::{
     App, CustomProtocol, Deflate, EngineIo, Heartbeat, Limits, LinkRoutes, Primus, PublicFile, Recovery,

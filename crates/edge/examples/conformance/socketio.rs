@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stentor_edge::{
-    Ack, Admission, Application, Arguments, Connect, Context, Event, NamespaceRequest, RequestId,
+    Ack, Admission, Application, Arguments, Connect, Context, Event, NamespaceRequest, RequestId, Sid,
 };
 use stentor_hub::SessionId;
 use stentor_wire::http1::{Request, query_pairs};
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     waiting: HashMap<u64, RequestId>,
     timers: u64,
     /// Properties of clients' requests.
-    handshakes: HashMap<String, Value>,
+    handshakes: HashMap<Sid, Value>,
     sockets: HashMap<SessionId, Known>,
 }
 
@@ -57,7 +57,7 @@ impl Application for Client {
             "query": object(request.query()),
         });
         let (Some(id), Some(client)) = (ctx.request_id(), ctx.client()) else { return Connect::Accept };
-        self.handshakes.insert(client.to_owned(), handshake);
+        self.handshakes.insert(client, handshake);
         self.timers += 1;
         self.waiting.insert(self.timers, id);
         let token = self.timers;
@@ -71,8 +71,8 @@ impl Application for Client {
         }
     }
 
-    fn client_disconnected(&mut self, _ctx: &mut Context<'_>, client: &str) {
-        self.handshakes.remove(client);
+    fn client_disconnected(&mut self, _ctx: &mut Context<'_>, client: Sid) {
+        self.handshakes.remove(&client);
     }
 
     fn message(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _message: stentor_edge::Message<'_>) {}
@@ -80,7 +80,7 @@ impl Application for Client {
     fn connect_namespace(&mut self, _ctx: &mut Context<'_>, request: &NamespaceRequest<'_>) -> Admission {
         let fails = self
             .handshakes
-            .get(request.client)
+            .get(&request.client)
             .and_then(|handshake| handshake["query"].as_object())
             .is_some_and(|query| query.contains_key("fail"));
         let refuse = |message: &str| Admission::Refuse { message: message.to_owned(), data: None };
@@ -99,7 +99,7 @@ impl Application for Client {
         request: &NamespaceRequest<'_>,
         id: &str,
     ) {
-        let mut handshake = self.handshakes.get(request.client).cloned().unwrap_or_default();
+        let mut handshake = self.handshakes.get(&request.client).cloned().unwrap_or_default();
         if let Some(query) = handshake["query"].as_object_mut() {
             query.extend(object(request.query));
         }

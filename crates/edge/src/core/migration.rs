@@ -91,8 +91,7 @@ pub(super) fn migrate(
         protocols.departed.insert(sid, core);
     }
     mail.post_client(core, migration);
-    let name = sid.to_string();
-    protocols.ex.notify_app(HandlerScope::default(), |app, ctx| app.client_disconnected(ctx, &name));
+    protocols.ex.notify_app(HandlerScope::default(), |app, ctx| app.client_disconnected(ctx, sid));
     true
 }
 

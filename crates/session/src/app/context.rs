@@ -7,7 +7,7 @@ use super::{Ack, Arguments, Connect, Envelope, Message, RequestId};
 use crate::budget::Budget;
 use crate::drain::DrainState;
 use crate::encode::{Encoding, Encodings, json_string};
-use crate::identity::{Owner, Service, Sids};
+use crate::identity::{Owner, Service, Sid, Sids};
 use crate::ledger::Pressure;
 use crate::limits::rates::{Counted, SessionRates};
 use crate::limits::{LimitPolicy, TOO_MANY_REQUESTS};
@@ -160,7 +160,7 @@ pub struct HandlerScope<'a> {
     /// The request that the application may accept later, by [`Context::admit`].
     pub pending: Option<RequestId>,
     /// The id of the client.
-    pub client: Option<&'a str>,
+    pub client: Option<Sid>,
     /// The service by which the client connected.
     pub service: Service,
     /// The connection that waits for decisions about the client's message. `None` if the message can't wait.
@@ -234,7 +234,7 @@ impl<'a> Context<'a> {
     }
 
     /// The id of the Engine.IO session of this call.
-    pub fn client(&self) -> Option<&str> {
+    pub fn client(&self) -> Option<Sid> {
         self.scope.client
     }
 

@@ -50,6 +50,7 @@ pub(crate) use presence::{PresenceReply, error_reply, members_reply, write_notic
 pub(crate) use questions::{Answer, Feeds, QuestionLimits, Questions, Tickets};
 pub use questions::{Decided, Refused};
 
+use crate::identity::Sid;
 use crate::ports::Denial;
 use crate::rule::Rooms;
 use bytes::Bytes;
@@ -77,7 +78,7 @@ pub struct Event<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct NamespaceRequest<'a> {
     /// The id of the client's Engine.IO session, as in [`Context::client`].
-    pub client: &'a str,
+    pub client: Sid,
     /// The namespace: `/`, or a name that begins with it.
     pub namespace: &'a str,
     /// The client's authentication data: the text of a JSON object.
@@ -195,7 +196,7 @@ pub trait Application {
     }
 
     /// An Engine.IO client has disconnected, with all of its sessions.
-    fn client_disconnected(&mut self, _ctx: &mut Context<'_>, _client: &str) {}
+    fn client_disconnected(&mut self, _ctx: &mut Context<'_>, _client: Sid) {}
 
     /// A plain session has begun.
     fn opened(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _envelope: Envelope) {}

@@ -118,13 +118,13 @@ impl Opening {
 
     /// Asks the application whether the client may connect.
     fn ask(&self, cx: &mut RequestContext<'_>) -> Connect {
-        let (request, client) = (cx.request, self.client.map(|client| client.to_string()));
+        let request = cx.request;
         let scope = HandlerScope {
             encoding: Encoding::websocket(self.envelope, false),
             request: Some(request),
             pending: Some(RequestId(cx.conn)),
             service: self.service,
-            client: client.as_deref(),
+            client: self.client,
             ..HandlerScope::default()
         };
         cx.ex.notify_app(scope, |app, ctx| app.connect(ctx, request))

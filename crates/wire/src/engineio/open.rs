@@ -26,7 +26,7 @@ impl<'a> Open<'a> {
     /// should be set. Protocol 3 leaves it out.
     pub fn write(&self, version: Version, out: &mut Vec<u8>) {
         let mut digits = itoa::Buffer::new();
-        let mut number = |out: &mut Vec<u8>, name: &[u8], value: u128| {
+        let mut number = |out: &mut Vec<u8>, name: &[u8], value: u64| {
             out.extend_from_slice(name);
             out.extend_from_slice(digits.format(value).as_bytes());
         };
@@ -36,10 +36,10 @@ impl<'a> Open<'a> {
         if self.websocket_upgrade {
             json::write_string(out, Transport::WebSocket.name());
         }
-        number(out, b"],\"pingInterval\":", self.ping_interval.as_millis());
-        number(out, b",\"pingTimeout\":", self.ping_timeout.as_millis());
+        number(out, b"],\"pingInterval\":", self.ping_interval.as_millis() as u64);
+        number(out, b",\"pingTimeout\":", self.ping_timeout.as_millis() as u64);
         if let (Version::V4, Some(bytes)) = (version, self.payload_bytes_max) {
-            number(out, b",\"maxPayload\":", bytes.into());
+            number(out, b",\"maxPayload\":", bytes);
         }
         out.push(b'}');
     }

@@ -2,7 +2,7 @@
 //! framing.
 
 use std::mem::MaybeUninit;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use super::list::{table, tokens, trim};
 use super::{BodyKind, Error};
@@ -33,8 +33,28 @@ impl Default for Limits {
 pub struct HeadScanner {
     scanned: usize,
     line_start: usize,
-    /// `true` once a non-empty line has ended. Empty lines before it are skipped (RFC 9112 section 2.2).
-    begun: bool,
+    /// The position after the first line that isn't empty; 0 before its end. Empty lines before it are skipped (RFC
+    /// 9112 section 2.2).
+    headers_start: usize,
+}
+
+/// A complete head that a [`HeadScanner`] has found at the start of a buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Length of the head, which includes the empty line.
+    pub bytes: usize,
+    /// Position of the header lines. Each ends with CRLF.
+    lines: Range<usize>,
+}
+
+impl Head {
+    /// Parses the head, like [`parse_request`], in the buffer in which it was found.
+    ///
+    /// # Errors
+    /// Any [`Error`].
+    pub fn parse_request<'b>(&self, buf: &'b [u8], limits: &Limits) -> Result<Request<'b>, Error> {
+        parse_lines(&buf[..self.bytes], &buf[self.lines.clone()], limits)
+    }
 }
 
 impl HeadScanner {
@@ -45,6 +65,14 @@ impl HeadScanner {
     /// [`Error::BareLineFeed`], [`Error::TargetTooLong`] if the first line does not end within the limit,
     /// [`Error::HeadTooLarge`] if the head does not.
     pub fn find_end(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, Error> {
+        Ok(self.find(buf, limits)?.map(|head| head.bytes))
+    }
+
+    /// Like [`HeadScanner::find_end`], for a head that is parsed next.
+    ///
+    /// # Errors
+    /// Those of [`HeadScanner::find_end`].
+    pub fn find(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<Head>, Error> {
         let window = &buf[..buf.len().min(limits.header_bytes_max)];
         while let Some(offset) = memchr::memchr(b'\n', window.get(self.scanned..).unwrap_or_default()) {
             let line_feed = self.scanned + offset;
@@ -52,16 +80,18 @@ impl HeadScanner {
                 return Err(Error::BareLineFeed);
             }
             let is_empty = line_feed - 1 == self.line_start;
-            if is_empty && self.begun {
-                *self = HeadScanner::default();
-                return Ok(Some(line_feed + 1));
+            if is_empty && self.headers_start > 0 {
+                let HeadScanner { headers_start, line_start, .. } = std::mem::take(self);
+                return Ok(Some(Head { bytes: line_feed + 1, lines: headers_start..line_start }));
             }
-            self.begun |= !is_empty;
+            if !is_empty && self.headers_start == 0 {
+                self.headers_start = line_feed + 1;
+            }
             self.scanned = line_feed + 1;
             self.line_start = line_feed + 1;
         }
         self.scanned = window.len();
-        match (buf.len() >= limits.header_bytes_max, self.begun) {
+        match (buf.len() >= limits.header_bytes_max, self.headers_start > 0) {
             (true, true) => Err(Error::HeadTooLarge),
             (true, false) => Err(Error::TargetTooLong),
             (false, _) => Ok(None),
@@ -335,7 +365,11 @@ impl Response<'_> {
 /// # Errors
 /// Any [`Error`]. The server answers with its [`Error::status`] and closes the connection.
 pub fn parse_request<'b>(head: &'b [u8], limits: &Limits) -> Result<Request<'b>, Error> {
-    let lines = check_lines(head, limits)?;
+    parse_lines(head, check_lines(head, limits)?, limits)
+}
+
+/// Parses a head with these header lines.
+fn parse_lines<'b>(head: &'b [u8], lines: &'b [u8], limits: &Limits) -> Result<Request<'b>, Error> {
     let mut table = [const { MaybeUninit::uninit() }; HEADERS_CAPACITY];
     let table = &mut table[..limits.headers_max.min(HEADERS_CAPACITY)];
     let mut parsed = httparse::Request::new(&mut []);

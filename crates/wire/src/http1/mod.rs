@@ -23,7 +23,7 @@ pub use body::{BodyDecoder, BodyKind, CHUNK_EXTENSION_BYTES_MAX, Decoded, TRAILE
 pub use error::Error;
 pub use forwarded::{Hop, forwarded, forwarded_host, x_forwarded_for, x_forwarded_host};
 pub use head::{
-    HeadScanner, Headers, Limits, Message, Request, Response, Version, find_header, parse_request,
+    Head, HeadScanner, Headers, Limits, Message, Request, Response, Version, find_header, parse_request,
     parse_response,
 };
 pub use list::tokens;

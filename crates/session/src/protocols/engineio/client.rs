@@ -259,8 +259,8 @@ impl client::Client for Client {
         for session in ended {
             ex.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
         }
-        let name = self.state.sid.to_string();
-        ex.notify_app(HandlerScope::default(), |app, ctx| app.client_disconnected(ctx, &name));
+        let sid = self.state.sid;
+        ex.notify_app(HandlerScope::default(), |app, ctx| app.client_disconnected(ctx, sid));
         let mut last_words = self.take_queue();
         if end != End::Because(Disconnect::ClosedByApplication) {
             last_words = Vec::new();

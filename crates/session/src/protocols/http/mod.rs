@@ -413,16 +413,16 @@ impl Http {
             return self.receive_body(cx, input, out);
         }
         let limits = http_limits(&cx.ex.options().limits);
-        let head = match self.scanner.find_end(input, &limits) {
+        let head = match self.scanner.find(input, &limits) {
             Ok(Some(head)) => head,
             Ok(None) => return (0, Flow::Wait),
             Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
-        let request = match http1::parse_request(&input[..head], &limits) {
+        let request = match head.parse_request(input, &limits) {
             Ok(request) => below_base(request, cx.ex.options()),
             Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
-        let body = request.body();
+        let (head, body) = (head.bytes, request.body());
         // A client that expects 100 and receives a final status may or may not send the body (RFC 9110, 10.1.1), so the
         // connection can't be used again.
         let expects_continue = request.expects_continue();

@@ -245,10 +245,9 @@ impl SocketIo {
         let (namespace, auth, query) = (&*namespace, &*auth, &*query);
         let recovers = recovers(ex, version);
         let encoding = Encoding::engine_io(framing, Envelope::SocketIo, recovers);
-        let name = sid.to_string();
-        let mut request = NamespaceRequest { client: &name, namespace, auth, query, recovered: false };
+        let mut request = NamespaceRequest { client: sid, namespace, auth, query, recovered: false };
         let scope =
-            HandlerScope { client: Some(&name), encoding, request: input.request, ..HandlerScope::default() };
+            HandlerScope { client: Some(sid), encoding, request: input.request, ..HandlerScope::default() };
         let offset = json::string_member(auth, "offset");
         match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &request)) {
             Admission::Accept => {}
@@ -281,7 +280,7 @@ impl SocketIo {
         ex.hub.set_writable(session, framing != EngineFraming::Record);
         let pid = slot.and_then(|slot| ex.recovery.get(slot)).map(|socket| socket.pid.to_string());
         let socket_id = match version {
-            Version::V3 => id_of_version_3(&name, namespace),
+            Version::V3 => id_of_version_3(&sid.to_string(), namespace),
             // A recovered session keeps its id.
             Version::V4 => ex.public_id(session).to_string(),
         };

@@ -1,12 +1,12 @@
 use crate::http1::*;
 
-/// Scans a head that arrives in these pieces. Returns its length or the error.
-fn scan(pieces: &[&[u8]], limits: &Limits) -> Result<Option<usize>, Error> {
+/// Scans a head that arrives in these pieces.
+fn scan(pieces: &[&[u8]], limits: &Limits) -> Result<Option<Head>, Error> {
     let (mut scanner, mut buf) = (HeadScanner::default(), Vec::new());
     for piece in pieces {
         buf.extend_from_slice(piece);
-        if let Some(length) = scanner.find_end(&buf, limits)? {
-            return Ok(Some(length));
+        if let Some(head) = scanner.find(&buf, limits)? {
+            return Ok(Some(head));
         }
     }
     Ok(None)
@@ -24,7 +24,11 @@ fn parse<'b, T>(
     }
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
     assert_eq!(scan(&single, limits), whole, "byte by byte");
-    parse(&bytes[..whole?.ok_or(Error::Incomplete)?], limits)
+    let head = whole?.ok_or(Error::Incomplete)?;
+    let length = head.bytes;
+    let [found, whole] = [head.parse_request(bytes, limits), parse_request(&bytes[..length], limits)];
+    assert_eq!(format!("{found:?}"), format!("{whole:?}"));
+    parse(&bytes[..length], limits)
 }
 
 fn request(bytes: &[u8]) -> Result<Request<'_>, Error> {
