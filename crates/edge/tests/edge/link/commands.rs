@@ -139,7 +139,7 @@ fn clients_of_workers_acknowledge_events_of_the_backend() {
         assert_eq!(stage.command(room("r"), call(&sender, PATIENCE)), Concerned::sessions(2));
         let (number_a, number_b) = (number(&mut a), number(&mut b));
         // Workers begin below 2^30.
-        assert!(number_a >= 1 << 30 && number_a < 1 << 31, "{number_a}");
+        assert!((1 << 30..1 << 31).contains(&number_a), "{number_a}");
         b.send(&format!("43{number_b}[\"b\"]"));
         assert_eq!(receive(&answers), "\"b\" and 0 attachments");
         // These are the worker's: its own number, another namespace, an answer that is malformed, and one that comes again.
