@@ -52,11 +52,11 @@ PARTS = [
     {'name': 'slow', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'rust': ['stentor/slow']},
     {'name': 'attack', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'rust': ['attack/*']},
     # An optimized server, for counts and for the sizing test. It is built beside the tests, on one CPU.
-    {'name': 'build-counts', 'suites': ['all'], 'after': ['build-all'], 'command': [
+    {'name': 'optimized-server', 'suites': ['all'], 'after': ['build-all'], 'command': [
         'cargo', 'build', '--quiet', '--jobs', '1', '--profile', 'counts', '--package', 'stentor']},
-    {'name': 'counts', 'suites': ['all'], 'after': ['build-counts'], 'tools': ['valgrind', 'strace', 'redis-server'],
+    {'name': 'counts', 'suites': ['all'], 'after': ['optimized-server'], 'tools': ['valgrind', 'strace', 'redis-server'],
      'command': ['scripts/count-instructions', '--check', 'scripts/counts.toml', '{target}/counts/stentor']},
-    {'name': 'sizing', 'suites': ['all'], 'after': ['build-lab', 'build-counts'], 'tools': ['openssl'], 'rust': ['lab/sizing']},
+    {'name': 'sizing', 'suites': ['all'], 'after': ['build-lab', 'optimized-server'], 'tools': ['openssl'], 'rust': ['lab/sizing']},
     {'name': 'lab', 'suites': ['all'], 'after': ['build-lab', 'setup-all'], 'tools': ['valgrind', 'strace'], 'rust': ['lab/*']},
     {'name': 'clippy-attack', 'suites': ['all'], 'after': ['build-all'],
      'command': [*CLIPPY, '--package', 'stentor-attack', '--all-targets', *DENY_WARNINGS]},
