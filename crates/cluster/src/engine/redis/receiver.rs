@@ -374,6 +374,8 @@ fn handle(
 mod tests {
     use super::*;
     use crate::engine::common::Stream;
+    use std::future;
+    use std::task::Poll;
     use tokio::io::duplex;
     use tokio::net::TcpListener;
 
@@ -423,18 +425,18 @@ mod tests {
             move |_: Replies| _ = answered.send(number)
         };
         let first = vec![b'1'; 32 << 20];
-        let third = tokio::spawn({
-            let commands = commands.clone();
-            async move { commands.send_packed(b"3".to_vec(), 1).await.is_ok() }
-        });
         commands.send_here(&socket, &first, 1, answer(1));
         commands.send_here(&socket, b"2", 1, answer(2));
+        // It is in the queue before the connection's task runs.
+        let mut third = Box::pin(commands.send_packed(b"3".to_vec(), 1));
+        let begun = future::poll_fn(|context| Poll::Ready(third.as_mut().poll(context))).await;
+        assert!(begun.is_pending());
         let mut received = vec![0; first.len() + 2];
         server.read_exact(&mut received).await.unwrap();
         assert!(received[..first.len()] == first && received[first.len()..] == *b"23");
         // The connection is free again: the thread writes itself.
         server.write_all(b"+1\r\n+2\r\n+3\r\n").await.unwrap();
-        assert!(third.await.unwrap());
+        assert!(third.await.is_ok());
         commands.send_here(&socket, b"4", 1, answer(4));
         assert!(!commands.state.lock().is_writing);
         server.read_exact(&mut received[..1]).await.unwrap();
