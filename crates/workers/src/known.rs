@@ -88,7 +88,7 @@ struct Socket {
     /// The object `{auth, time, issued}`.
     state: Json,
     data: Option<Json>,
-    /// What the client has received from another node.
+    /// The end of the messages from the client's former nodes.
     brought: Option<Brought>,
 }
 
@@ -213,8 +213,9 @@ impl Known {
         json(text(&sockets))
     }
 
-    /// The private id and the last data of a socket, and what its client has received from another node. `None` if the client has left a namespace, and the worker may not have
-    /// handled that packet.
+    /// The private id of a socket, its last data, and the end of the messages from its former nodes.
+    ///
+    /// `None` if the client has left a namespace, because the worker may not have handled that packet.
     pub(crate) fn kept(&self, namespace: &str) -> Option<(Box<str>, Json, Option<Brought>)> {
         let is_kept = |socket: &&Socket| *socket.namespace == *namespace && !self.is_leaving;
         let socket = self.sockets.iter().find(is_kept)?;
@@ -322,7 +323,7 @@ impl Sessions {
         self.change(session, |sockets, _| sockets.retain(|socket| *socket.namespace != *namespace));
     }
 
-    /// Keeps the data of a socket that was recovered, and what its client has received from another node.
+    /// Keeps the data of a recovered socket, and the end of the messages from its former nodes.
     pub(crate) fn recover(
         &mut self,
         session: LinkSession,

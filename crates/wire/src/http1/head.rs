@@ -71,7 +71,7 @@ impl HeadScanner {
     /// Like [`HeadScanner::find_end`], for a head that is parsed next.
     ///
     /// # Errors
-    /// Those of [`HeadScanner::find_end`].
+    /// The same as [`HeadScanner::find_end`].
     pub fn find(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<Head>, Error> {
         let window = &buf[..buf.len().min(limits.header_bytes_max)];
         while let Some(offset) = memchr::memchr(b'\n', window.get(self.scanned..).unwrap_or_default()) {
