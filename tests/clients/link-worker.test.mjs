@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
 import { test } from 'node:test';
 import { Server } from 'socket.io';
 import { attach } from '../../clients/socketio-server/src/index.js';
@@ -258,6 +259,46 @@ test('workers answer each other\'s questions', async (t) => {
   assert.deepEqual((await connection.read('RELAY')).body, { id: 5, kind: 'count', count: 0 });
 });
 
+test('values that clients choose end no worker', async (t) => {
+  const { io, connection } = await worker(t, { options: { connectionStateRecovery: {} }, welcome: { servers: 2 } });
+  const pack = (...args) => io.encoder.encode({ type: 2, nsp: '/', data: ['', ...args] });
+  const deep = (levels) => `${'['.repeat(levels)}${']'.repeat(levels)}`;
+
+  // Rooms: many, and without a short name.
+  const socket = await connected(io, connection, 1);
+  const rooms = Array.from({ length: 70_000 }, (_, n) => `room ${n}`);
+  const long = 'x'.repeat(100_000);
+  socket.join([...rooms, { toString: 1 }, long]);
+  const joined = [];
+  while (joined.length < 70_002) joined.push(...(await connection.read('JOIN')).rooms);
+  assert.deepEqual(joined.slice(0, -2), rooms);
+  io.to(long).emit('a');
+  assert.deepEqual((await connection.read('BROADCAST')).rooms, joined.slice(-1));
+
+  // Values that are nested too deep for the link, and for `JSON.stringify`.
+  const others = [];
+  for (const [handle, levels] of [[2, 200], [3, 100_000]]) {
+    const connecting = once(io, 'connection');
+    connection.write(['OPEN', handle, false, handshake(`s${handle}`)], ['MESSAGE', handle, [`0{"a":${deep(levels)}}`]]);
+    others.push((await connecting)[0]);
+  }
+  others[0].data.big = 1n;
+  const question = (kind, id, messages = []) => ['RELAYED', 0, 8, { kind, nsp: '/', id, opts: { rooms: [], except: [], flags: {} } }, messages];
+  connection.write(question('fetch', 3), ['RELAYED', 0, 8, null, []]);
+  const { sockets } = (await connection.read('RELAY')).body;
+  assert.deepEqual(sockets.map((found) => [found.handshake.auth, found.data]), [[{ user: 'Ann' }, {}], [{}, {}], [{}, {}]]);
+  connection.write(question('broadcast', 4, pack('ask')));
+  const id = /\d+/.exec((await connection.read('BROADCAST')).messages[0].slice(1))[0];
+  assert.deepEqual((await connection.read('RELAY')).body, { id: 4, kind: 'count', count: 3 });
+  connection.write(['MESSAGE', 3, [`3${id}[${deep(100_000)}]`]], ['MESSAGE', 1, [`3${id}["fine"]`]]);
+  assert.deepEqual((await connection.read('RELAY')).messages, pack('fine'));
+
+  // A socket with more rooms than an entry has isn't kept.
+  others[0].data = {};
+  connection.write(['CLOSED', 1, 'transport close', ''], ['CLOSED', 2, 'transport close', '']);
+  assert.equal((await connection.read('PERSIST')).pid, others[0].pid);
+});
+
 test('a client that returns in time recovers what Stentor has kept', async (t) => {
   const { io, connection } = await worker(t, { options: { connectionStateRecovery: {} } });
   assert.deepEqual(connection.hello.recovery, { maxDisconnectionDuration: 120_000, skipMiddlewares: true });
@@ -506,6 +547,11 @@ test('a worker that is refused for a while tries again', async (t) => {
   assert.equal((await failed)[0].code, 'too_many_workers');
   (await server.connection()).welcome();
   await listening;
+});
+
+test('CommonJS can load the package', () => {
+  const loaded = createRequire(import.meta.url)('../../clients/socketio-server/src/index.js');
+  assert.equal(loaded.attach, attach);
 });
 
 test('mistakes are reported where they are made', (t) => {

@@ -17,6 +17,11 @@ const RESTORE_TIMEOUT_MS = 5_000;
 const OFFSET_PREFIX = randomBytes(6).toString('base64url');
 let offsets = 0;
 
+/** Maximum number of rooms of one entry. The longest names of as many rooms fit into a frame. */
+const ROOMS_MAX = 200;
+/** Maximum number of rooms of a socket that Stentor keeps for a client that returns. */
+const KEPT_ROOMS_MAX = 65_535;
+
 const nothing = new Set();
 
 /** The adapter's class for a worker. `Adapter` is the in-memory adapter of the application's socket.io. */
@@ -76,7 +81,7 @@ export function adapterFor(worker, Adapter) {
         const had = this.sids.get(id) ?? nothing;
         const added = [...rooms].filter((room) => !had.has(room));
         super.addAll(id, rooms);
-        if (added.length > 0 && !this.#isMirroring) worker.writeSocket(WORKER.JOIN, session, this.index, added);
+        if (!this.#isMirroring) this.#join(session, added);
         return;
       }
       super.addAll(id, rooms);
@@ -86,8 +91,14 @@ export function adapterFor(worker, Adapter) {
       const { conn, pid = '', handshake } = socket;
       this.#known.set(id, conn);
       conn.sockets.set(this, socket);
-      worker.writeSocket(WORKER.ADD, conn, this.index, id, pid, this.sids.get(id), stateOf(handshake));
+      const all = [...this.sids.get(id)];
+      worker.writeSocket(WORKER.ADD, conn, this.index, id, pid, all.slice(0, ROOMS_MAX), stateOf(handshake));
+      this.#join(conn, all.slice(ROOMS_MAX));
       worker.added(conn, socket);
+    }
+
+    #join(session, rooms) {
+      for (let i = 0; i < rooms.length; i += ROOMS_MAX) worker.writeSocket(WORKER.JOIN, session, this.index, rooms.slice(i, i + ROOMS_MAX));
     }
 
     del(id, room) {
@@ -239,7 +250,7 @@ export function adapterFor(worker, Adapter) {
     // Clients that lose their connection and return in time.
 
     persistSession({ sid, pid, rooms, data }) {
-      if (!this.recovers || worker.isReleasing) return;
+      if (!this.recovers || worker.isReleasing || rooms.length > KEPT_ROOMS_MAX) return;
       const text = dataOf(data);
       // With other data than before, a socket that counts as recovered would mislead the application.
       if (text !== null) this.#write(WORKER.PERSIST, sid, pid, rooms, text);

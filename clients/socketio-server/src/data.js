@@ -23,6 +23,29 @@ export function dataOf(data) {
   return null;
 }
 
+/** Maximum depth of a value in a JSON text of the link, whose own depth is at most 128. */
+const DEPTH_MAX = 120;
+
+/** A value, or an empty object if it isn't JSON or is nested too deep for the link. Clients choose `auth`, and often `data`. */
+export function sendable(value) {
+  try {
+    return depthOf(JSON.stringify(value) ?? 'null') <= DEPTH_MAX ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+/** The depth of a JSON text. */
+function depthOf(text) {
+  let depth = 0;
+  let deepest = 0;
+  for (const [token] of text.matchAll(/"(?:[^"\\]+|\\.)*"|[[{\]}]/g)) {
+    if (token === '[' || token === '{') deepest = Math.max(deepest, (depth += 1));
+    else if (token === ']' || token === '}') depth -= 1;
+  }
+  return deepest;
+}
+
 /** The part of a handshake that Stentor keeps for the next worker. Without `auth`, which a client chooses, if it can't be kept. */
 export function stateOf({ auth, time, issued }) {
   return dataOf(auth) === null ? { time, issued } : { auth, time, issued };

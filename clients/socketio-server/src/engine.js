@@ -99,6 +99,10 @@ export class Engine extends EventEmitter {
     response.writeHead(404).end();
   }
 
+  handleUpgrade(request, socket) {
+    socket.end('HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n');
+  }
+
   close() {
     this.#worker.stop();
     return this;

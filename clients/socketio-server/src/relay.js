@@ -3,6 +3,7 @@
 // They travel as RELAY in the namespace `/`, which every worker has, whatever the namespace that is meant. So a worker without that namespace
 // answers, too. Arguments travel in the encoding of the application's own parser: binary works with any.
 
+import { sendable } from './data.js';
 import { WORKER } from './entries.js';
 
 /** Longest time until all workers have answered, in milliseconds, as in Socket.IO's cluster adapters. */
@@ -66,6 +67,8 @@ export class Relay {
   // RELAYED.
 
   handle({ link, body, messages }) {
+    // Stentor passes a text on as `null` if it is nested too deep.
+    if (body === null) return undefined;
     const adapter = this.#worker.namespaces.named(body.nsp);
     const { kind, id } = body;
     const question = this.#worker.questions.find(id);
@@ -79,7 +82,13 @@ export class Relay {
         const count = (sockets) => reply({ kind: 'count', count: sockets });
         if (!adapter) return count(0);
         const packet = { type: EVENT, data: this.#unpack(messages) };
-        return adapter.broadcastHere(packet, sets(body.opts), count, (...answer) => reply({ kind: 'ack' }, answer));
+        return adapter.broadcastHere(packet, sets(body.opts), count, (...answer) => {
+          try {
+            reply({ kind: 'ack' }, answer);
+          } catch {
+            // A client has acknowledged with a value that is nested too deep to be encoded.
+          }
+        });
       }
       case 'sockets':
         return question?.answer?.(body.sockets);
@@ -99,8 +108,8 @@ export class Relay {
     const sockets = await adapter.fetchSocketsHere(sets(opts));
     const described = sockets.map((socket) => {
       // `sessionStore` is a circular structure that express-session leaves in the handshake.
-      const { sessionStore, ...handshake } = socket.handshake;
-      return { id: socket.id, handshake, rooms: [...socket.rooms], data: socket.data };
+      const { sessionStore, auth, ...handshake } = socket.handshake;
+      return { id: socket.id, handshake: { ...handshake, auth: sendable(auth) }, rooms: [...socket.rooms], data: sendable(socket.data) };
     });
     reply({ kind: 'sockets', sockets: described });
   }

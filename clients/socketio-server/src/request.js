@@ -38,6 +38,18 @@ export class ClientRequest {
     return this.socket;
   }
 
+  get client() {
+    return this.socket;
+  }
+
+  get httpVersionMajor() {
+    return Number(this.httpVersion.split('.')[0]);
+  }
+
+  get httpVersionMinor() {
+    return Number(this.httpVersion.split('.')[1]);
+  }
+
   get rawHeaders() {
     return Object.entries(this.headers).flat();
   }

@@ -2,6 +2,8 @@
 //
 // Memory: a short frame is copied out of the buffer. A long one keeps the buffer, which is used again after `recycle`.
 
+import { createHash } from 'node:crypto';
+
 /** Length of a frame's header: its number and the acknowledgement. */
 export const HEADER_BYTES = 8;
 
@@ -65,14 +67,15 @@ export class Writer {
     this.u8(value ? 1 : 0);
   }
 
-  /** A name: a text of at most 65,535 bytes. */
+  /** A name: a text of at most 65,535 bytes. Any value has one, because applications let clients choose rooms. A longer text becomes its hash. */
   name(value) {
-    const text = String(value);
+    const text = textOf(value);
     this.#reserve(2 + text.length * 3);
     const length = this.buffer.write(text, this.offset + 2, 'utf8');
-    if (length > 0xffff) throw new RangeError(`a name of ${length} bytes; the maximum is 65,535: ${text.slice(0, 40)}…`);
+    if (length > 0xffff) return this.name(`sha256:${createHash('sha256').update(text).digest('base64url')}`);
     this.buffer.writeUInt16LE(length, this.offset);
     this.offset += 2 + length;
+    return undefined;
   }
 
   /** A JSON text. */
@@ -124,6 +127,15 @@ export class Writer {
     const larger = Buffer.allocUnsafeSlow(Math.max(this.buffer.length * 2, this.offset + bytes));
     this.buffer.copy(larger, 0, 0, this.offset);
     this.buffer = larger;
+  }
+}
+
+/** The text of a value. Objects of JSON may have a `toString` that is no function. */
+function textOf(value) {
+  try {
+    return String(value);
+  } catch {
+    return Object.prototype.toString.call(value);
   }
 }
 
