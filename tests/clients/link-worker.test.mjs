@@ -497,6 +497,15 @@ test('after a broken connection, both sides continue where they were', async (t)
   assert.equal(socket.connected, true);
 });
 
+test('a worker whose connections break at once does not connect in a tight loop', async (t) => {
+  const { server, connection } = await worker(t);
+  const timers = t.mock.method(globalThis, 'setTimeout');
+  connection.cut();
+  for (let n = 0; n < 10; n += 1) (await server.connection()).welcome().cut();
+  const delays = timers.mock.calls.map(({ arguments: [, delay] }) => delay);
+  assert.ok(delays.filter((delay) => delay === 25).length >= 10, `${delays}`);
+});
+
 test('a new link begins without the sessions of the former one', async (t) => {
   const { io, link, server, connection } = await worker(t, { setup: (io) => io.of('/chat') });
   const socket = await connected(io, connection, 1);

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import struct
+import time
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -36,6 +38,8 @@ _ACK_S = 0.02
 _TURNS = 2
 #: Delay before the next attempt, in seconds: at first none, since Stentor waits only 200 ms for the same process; then doubled each time.
 _RETRY_S, _RETRY_S_MAX = 0.025, 1.0
+#: After a connection that was shorter, the first attempt has a delay, too.
+_SHORT_S = 1.0
 _REFUSED_ATTEMPTS = 6
 _OPEN_S, _CLOSE_S = 10, 1
 _RESPONSE_CHARS_MAX = 200
@@ -77,6 +81,8 @@ class Channel:
         self._incoming = Incoming()
         self._outgoing = Outgoing()
         self._attempts = 0
+        #: Time at which Stentor accepted the worker last.
+        self._accepted_at = -math.inf
         self._is_closing = False
         #: Set when there may be something to send; when something was sent; when Stentor has acknowledged something.
         self._wake, self._sent, self._acknowledged = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -146,7 +152,8 @@ class Channel:
             self.is_up, self._socket = False, None
             if self._is_closing:
                 return
-            delay = min(_RETRY_S_MAX, _RETRY_S * 2**self._attempts) * random.uniform(0.5, 1) if self._attempts else 0
+            first = _RETRY_S if time.monotonic() - self._accepted_at < _SHORT_S else 0
+            delay = min(_RETRY_S_MAX, _RETRY_S * 2**self._attempts) * random.uniform(0.5, 1) if self._attempts else first
             self._attempts = min(self._attempts + 1, 10)
             await asyncio.sleep(delay)
 
@@ -251,7 +258,7 @@ class Channel:
             self._reset()
         self.number = welcome["link"]
         self.is_up = True
-        self._attempts = 0
+        self._attempts, self._accepted_at = 0, time.monotonic()
         self._worker.up(welcome)
         self._wake.set()
 

@@ -14,6 +14,8 @@ const BUFFERED_BYTES_MIN = 1 << 20;
 /** Delay before the next attempt: at first none, since Stentor waits only 200 ms for the same process; then doubled each time. */
 const RETRY_MS = 25;
 const RETRY_MS_MAX = 1_000;
+/** After a connection that was shorter, the first attempt has a delay, too. */
+const SHORT_MS = 1_000;
 const RESPONSE_CHARS_MAX = 200;
 
 /** The address of the link for a server's address: `ws://HOST:PORT`, `http://…`, or `ws+unix:/PATH`. */
@@ -32,6 +34,8 @@ export class Connection {
   #socket = null;
   #timer = null;
   #attempts = 0;
+  /** Time at which Stentor accepted the worker last. */
+  #acceptedAt = -Infinity;
   #isClosed = false;
 
   /** `on`: { open(), message(bytes), lost(), failed(LinkError) }. */
@@ -79,7 +83,8 @@ export class Connection {
     this.#socket = null;
     this.#on.lost();
     if (this.#isClosed) return;
-    const delay = this.#attempts === 0 ? 0 : Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** this.#attempts) * (0.5 + Math.random() / 2);
+    const first = performance.now() - this.#acceptedAt < SHORT_MS ? RETRY_MS : 0;
+    const delay = this.#attempts === 0 ? first : Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** this.#attempts) * (0.5 + Math.random() / 2);
     this.#attempts += 1;
     this.#timer = setTimeout(() => this.connect(), delay);
   }
@@ -87,6 +92,7 @@ export class Connection {
   /** Stentor has accepted the worker: the next attempts begin anew. */
   accepted() {
     this.#attempts = 0;
+    this.#acceptedAt = performance.now();
   }
 
   /** Delays the next attempts, because Stentor has refused the worker. */

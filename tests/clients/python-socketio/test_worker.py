@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 import unittest
 import unittest.mock
 
@@ -315,6 +316,17 @@ class Worker(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((first["messages"], first["number"]), ([f'0{{"sid":"{sid}"}}'], 2))
         self.assertEqual((await again.read("SEND"))["messages"], ['2["kept"]'])
         self.assertEqual(len(self.events), 1)
+
+    async def test_a_worker_whose_connections_break_at_once_does_not_connect_in_a_tight_loop(self):
+        connection = await self.start()
+        begun = time.monotonic()
+        connection.cut()
+        for _ in range(10):
+            connection = await self.server.connection()
+            await connection.welcome()
+            connection.cut()
+        # 25 ms before each, less the precision of timers.
+        self.assertGreater(time.monotonic() - begun, 10 * 0.02)
 
     async def test_a_new_link_resumes_a_session_when_its_former_handlers_are_done(self):
         connection = await self.start()
