@@ -77,7 +77,7 @@ attack:
 
 # The cases of several nodes alone. They need redis-server: see docs/cluster.md.
 bench-cluster:
-	lab/bench --cases cluster-fanout,cluster-latency,cluster-rate,cluster-feed
+	lab/bench --cases cluster-fanout,cluster-latency,cluster-rate,cluster-rate-10k,cluster-feed
 
 # Compares Stentor with bare loops and other servers in the same run: see docs/benchmarks.md.
 bench:
