@@ -122,10 +122,13 @@ impl Run {
         let fixed = "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --driver epoll --app";
         let cores = self.cores.to_string();
         let own = [self.application, "--cores", &cores, "--config", config.to_str().unwrap()];
+        // With SCHED_BATCH the server doesn't preempt the generator on its core at the first message. Otherwise a wake-up has fewer
+        // messages when other programs run: beside four that sleep and run in turn, an echo took 1.3 times the CPU, and 1.1 times so.
+        let batch = ["--batch", "0", self.stentor.to_str().unwrap()];
         Server::start(&ServerCommand {
             name: "stentor".into(),
-            program: self.stentor.clone(),
-            args: fixed.split(' ').chain(own).map(str::to_owned).collect(),
+            program: "chrt".into(),
+            args: batch.into_iter().chain(fixed.split(' ')).chain(own).map(str::to_owned).collect(),
             core: Some(0),
         })
         .unwrap()
