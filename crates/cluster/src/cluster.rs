@@ -33,6 +33,7 @@ use crate::surveys::Surveys;
 use absence::Absence;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use revocations::Comparison;
 pub use revocations::REVOCATIONS_INTERVAL;
 use sockets::Sockets;
 use std::collections::{BTreeSet, HashMap};
@@ -109,7 +110,6 @@ struct Observers {
 
 /// The connection of this node with the cluster: the state about other nodes, and the tasks that exchange messages with them.
 pub struct Cluster {
-    node: NodeId,
     options: Options,
     frames: Frames,
     pub(crate) engine: Arc<dyn Engine>,
@@ -119,6 +119,7 @@ pub struct Cluster {
     pub(crate) sockets: Sockets,
     pub(crate) counters: Counters,
     absence: Absence,
+    comparison: Comparison,
     /// Notified when the data plane has room again.
     space: Space,
     /// Notified when a survey has begun or received an answer.
@@ -130,7 +131,7 @@ pub struct Cluster {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("node", &self.node()).finish_non_exhaustive()
     }
 }
 
@@ -160,7 +161,6 @@ impl Cluster {
         let rooms =
             RoomDriver::new(node, options.history.clone(), options.decision_timeout, vacant, ledger.clone());
         Arc::new(Self {
-            node,
             feeds,
             rooms,
             sockets: Sockets::new(ledger.clone()),
@@ -170,6 +170,7 @@ impl Cluster {
             state: Mutex::new(state),
             counters: Counters::default(),
             absence: Absence::new(),
+            comparison: Comparison::default(),
             space: Space::default(),
             surveyed: Notify::new(),
             observers: Observers::default(),
@@ -180,7 +181,7 @@ impl Cluster {
 
     /// This node's id.
     pub fn node(&self) -> NodeId {
-        self.node
+        self.frames.node()
     }
 
     /// Returns the control plane for the data plane: a wrapper of `control`, which is notified only of the keys that this node
@@ -227,7 +228,7 @@ impl Cluster {
             () = self.watch_engine() => {}
             () = self.feeds.run(self.surroundings(&*plane)) => {}
             () = self.find_sockets(&plane) => {}
-            () = self.share_revocations() => {}
+            () = self.share_revocations(&*plane) => {}
             () = self.rooms.run(&*self.engine, &*plane, &self.space, |room, payload| {
                 self.content(&Channel::from(room.clone()), payload)
             }) => {}
@@ -277,7 +278,7 @@ impl Cluster {
                         if std::mem::take(&mut self.state.lock().is_joining) {
                             // If the engine's queue is full, the other nodes learn of this node a few seconds later.
                             let _ = self.send(Channel::Nodes, &Frame::Alive);
-                            self.compare_revocations();
+                            self.comparison.wanted.notify_one();
                         }
                     }
                 }
@@ -455,7 +456,9 @@ impl Cluster {
             Frame::Revocations(frame) => self.handle_revocations(sender, frame, &**plane),
             Frame::Presence(PresenceFrame { room, mut message }) => {
                 if let PresenceMessage::Watch { have } = &mut message {
-                    have.iter_mut().filter(|(node, _)| *node == self.node.0).for_each(|(node, _)| *node = 0);
+                    have.iter_mut()
+                        .filter(|(node, _)| *node == self.node().0)
+                        .for_each(|(node, _)| *node = 0);
                 }
                 // The next presence message about the room repairs a lost one.
                 if self.has_memory_for(message.bytes()) {

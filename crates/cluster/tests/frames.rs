@@ -218,12 +218,15 @@ fn all_kinds() -> Vec<Frame> {
                 action: RecheckAction::Disconnect,
             }),
         },
-        Frame::Revocations(RevocationsFrame::Compare { digest: 1 }),
         Frame::Revocations(RevocationsFrame::Ask { digest: 1, after: Some(filter.clone()) }),
         Frame::Revocations(RevocationsFrame::Page {
             digest: 1,
-            entries: vec![Revoked { filter: filter.clone(), until: 9 }, Revoked { filter, until: 10 }],
+            entries: vec![
+                Revoked { filter: filter.clone(), until: 9 },
+                Revoked { filter: filter.clone(), until: 10 },
+            ],
         }),
+        Frame::Revocations(RevocationsFrame::Added { entries: vec![Revoked { filter, until: 11 }] }),
         presence(PresenceMessage::Watch { have: vec![(1, 2), (3, 4)] }),
         presence(PresenceMessage::Delta {
             from: 1,

@@ -63,7 +63,7 @@ impl Broker for Cluster {
     }
 
     fn id_seed(&self) -> Option<[u64; 2]> {
-        Some(self.frames.id_seed(self.node))
+        Some(self.frames.id_seed(self.node()))
     }
 
     fn publish_with_history(

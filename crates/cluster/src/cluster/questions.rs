@@ -29,7 +29,7 @@ impl Cluster {
             let others = state.registry.others().map(|(node, _)| node);
             let nodes: BTreeSet<NodeId> =
                 others.filter(|node| to.is_none_or(|to| to.contains(node))).collect();
-            let asked = nodes.iter().copied().chain([self.node]);
+            let asked = nodes.iter().copied().chain([self.node()]);
             let id = if nodes.is_empty() { None } else { state.surveys.begin(clock::now(), asked) };
             (nodes, id)
         };
@@ -44,7 +44,7 @@ impl Cluster {
         count(&self.counters.surveys.begun);
         {
             let state = &mut *self.state.lock();
-            state.surveys.handle_answer(clock::now(), id, self.node, Some(answer));
+            state.surveys.handle_answer(clock::now(), id, self.node(), Some(answer));
             state.finishes.insert(id, finish);
         }
         let frame = Frame::Question { id, question };
@@ -66,7 +66,7 @@ impl Cluster {
         let known = self.state.lock().registry.issuers();
         let issuers: Option<BTreeSet<NodeId>> = ids.map(|id| known.find(id)).collect();
         let mut issuers = issuers.unwrap_or_default();
-        issuers.remove(&self.node);
+        issuers.remove(&self.node());
         issuers
     }
 

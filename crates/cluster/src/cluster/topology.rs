@@ -94,7 +94,7 @@ impl Topology for Cluster {
             address: record.address.clone(),
             started_at_seconds: record.started_at_seconds,
             connections: record.connections,
-            is_this: *node == self.node,
+            is_this: *node == self.node(),
         };
         self.state.lock().registry.nodes().iter().map(info).collect()
     }

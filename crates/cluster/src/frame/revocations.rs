@@ -10,23 +10,23 @@ pub const REVOCATIONS_MAX: usize = 1_000;
 /// Messages by which nodes share their lists of revocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RevocationsFrame {
-    /// The sender's list. A node with another list sends its first page, and asks for the sender's.
-    Compare {
-        /// See [`RevocationList::digest`](stentor_ports::RevocationList::digest).
-        digest: u64,
-    },
     /// Asks for a page of the receiver's list.
     Ask {
-        /// Digest of the asker's list. A node with the same digest sends nothing.
+        /// Digest of the asker's list. See [`RevocationList::digest`](stentor_ports::RevocationList::digest).
         digest: u64,
         /// Last entry of the previous page. `None` for the first page.
         after: Option<IdentityFilter>,
     },
-    /// A page of the sender's list.
+    /// A page of the sender's list, for the node that has asked.
     Page {
-        /// Digest of the sender's list. A receiver whose digest is still another one asks for the next page.
+        /// Digest of the sender's list.
         digest: u64,
-        /// The page's entries, at most [`REVOCATIONS_MAX`].
+        /// The page's entries, at most [`REVOCATIONS_MAX`]. Fewer if no page follows, none if the lists are equal.
+        entries: Vec<Revoked>,
+    },
+    /// Entries that some node lacks, for all nodes.
+    Added {
+        /// The entries, at most [`REVOCATIONS_MAX`].
         entries: Vec<Revoked>,
     },
 }
@@ -39,19 +39,23 @@ impl Writer {
                 self.u64(*digest);
                 self.option(after.as_ref(), Self::filter);
             }
-            RevocationsFrame::Compare { digest } => {
-                self.u8(2);
-                self.u64(*digest);
-            }
             RevocationsFrame::Page { digest, entries } => {
                 self.u8(1);
                 self.u64(*digest);
-                self.list(entries.iter(), |w, Revoked { filter, until }| {
-                    w.filter(filter);
-                    w.u64(*until);
-                });
+                self.revoked(entries);
+            }
+            RevocationsFrame::Added { entries } => {
+                self.u8(2);
+                self.revoked(entries);
             }
         }
+    }
+
+    fn revoked(&mut self, entries: &[Revoked]) {
+        self.list(entries.iter(), |w, Revoked { filter, until }| {
+            w.filter(filter);
+            w.u64(*until);
+        });
     }
 
     fn filter(&mut self, filter: &IdentityFilter) {
@@ -78,17 +82,15 @@ impl Reader {
     pub(super) fn revocations(&mut self) -> Result<RevocationsFrame, FrameError> {
         Ok(match self.u8()? {
             0 => RevocationsFrame::Ask { digest: self.u64()?, after: self.option(Self::filter)? },
-            1 => {
-                let digest = self.u64()?;
-                let entries = self.list(|r| Ok(Revoked { filter: r.filter()?, until: r.u64()? }))?;
-                if entries.len() > REVOCATIONS_MAX {
-                    return Err(FrameError::Malformed);
-                }
-                RevocationsFrame::Page { digest, entries }
-            }
-            2 => RevocationsFrame::Compare { digest: self.u64()? },
+            1 => RevocationsFrame::Page { digest: self.u64()?, entries: self.revoked()? },
+            2 => RevocationsFrame::Added { entries: self.revoked()? },
             _ => return Err(FrameError::Malformed),
         })
+    }
+
+    fn revoked(&mut self) -> Result<Vec<Revoked>, FrameError> {
+        let entries = self.list(|r| Ok(Revoked { filter: r.filter()?, until: r.u64()? }))?;
+        if entries.len() > REVOCATIONS_MAX { Err(FrameError::Malformed) } else { Ok(entries) }
     }
 
     fn filter(&mut self) -> Result<IdentityFilter, FrameError> {

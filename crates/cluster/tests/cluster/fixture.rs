@@ -1,11 +1,14 @@
 //! Settings, time and answers for nodes under test.
 
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_cluster::Options;
 use stentor_cluster::engine::{Answer, Channel, Engine, EngineError, Request};
-use stentor_ports::{CommandError, Done, FeedSource, Ledger};
+use stentor_ports::{
+    CommandError, Done, FeedSource, IdentityFilter, Ledger, RevocationList, RevocationsFull, Revoked,
+};
 use tokio::sync::oneshot;
 
 /// Long enough for all tasks to run once the clock is stopped.
@@ -68,4 +71,54 @@ impl<E: Engine, F: Fn(&E, Request) -> Answer + Send + Sync> Engine for Intercept
     fn request(&self, request: Request) -> Answer {
         (self.request)(&self.engine, request)
     }
+}
+
+/// A list of revoked users, with its maximum number of entries.
+#[derive(Debug)]
+pub(crate) struct Users(Mutex<BTreeMap<Arc<str>, Revoked>>, usize);
+
+impl Users {
+    pub(crate) fn new(entries_max: usize) -> Self {
+        Self(Mutex::default(), entries_max)
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+impl RevocationList for Users {
+    fn digest(&self) -> u64 {
+        let list = self.0.lock().unwrap();
+        let number = |name: &Arc<str>| {
+            name.bytes().fold(0_u64, |n, byte| n.wrapping_mul(31).wrapping_add(byte.into()))
+        };
+        list.keys().map(number).fold(list.len() as u64, u64::wrapping_add)
+    }
+
+    fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked> {
+        let after = after.and_then(|filter| filter.subject.clone());
+        let list = self.0.lock().unwrap();
+        let follows = |(name, _): &(&Arc<str>, &Revoked)| after.as_ref().is_none_or(|after| *name > after);
+        list.iter().filter(follows).take(count).map(|(_, entry)| entry.clone()).collect()
+    }
+
+    fn merge(&self, entries: Vec<Revoked>) -> Result<bool, RevocationsFull> {
+        let mut list = self.0.lock().unwrap();
+        let before = list.len();
+        for entry in entries {
+            let name = entry.filter.subject.clone().unwrap();
+            if list.len() == self.1 && !list.contains_key(&name) {
+                return Err(RevocationsFull);
+            }
+            list.entry(name).or_insert(entry);
+        }
+        Ok(list.len() > before)
+    }
+}
+
+pub(crate) fn user(name: &str) -> Revoked {
+    let filter = IdentityFilter { subject: Some(name.into()), ..IdentityFilter::default() };
+    Revoked { filter, until: 7 }
 }

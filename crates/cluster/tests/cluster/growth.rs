@@ -1,7 +1,7 @@
 //! How the traffic between nodes grows with them, counted on the engine in memory. `docs/sizing-cluster.md` has the same formulas;
 //! presence is in the tests of the hub.
 
-use crate::fixture::{MOMENT, answer_to, options, pass};
+use crate::fixture::{MOMENT, Users, answer_to, options, pass, user};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,8 @@ use stentor_hub::{
 };
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
-    Broadcast, Broker, Command, Commands, ControlPlane, FeedUpdate, Feeds, IdentityFilter, KeyInterest,
-    Ledger, RevocationList, RevocationsFull, Revoked, SessionList, Target,
+    Broadcast, Broker, Command, Commands, ControlPlane, FeedUpdate, Feeds, KeyInterest, Ledger,
+    RevocationList, SessionList, Target,
 };
 use tokio::sync::watch;
 
@@ -87,24 +87,6 @@ impl Engine for Counted {
     }
 }
 
-/// A list of revoked tokens without entries.
-#[derive(Debug)]
-struct NoRevocations;
-
-impl RevocationList for NoRevocations {
-    fn digest(&self) -> u64 {
-        0
-    }
-
-    fn entries(&self, _: Option<&IdentityFilter>, _: usize) -> Vec<Revoked> {
-        Vec::new()
-    }
-
-    fn merge(&self, _: Vec<Revoked>) -> Result<bool, RevocationsFull> {
-        Ok(false)
-    }
-}
-
 struct Node {
     cluster: Arc<Cluster>,
     all: ClusterCommands,
@@ -114,8 +96,13 @@ struct Node {
 }
 
 impl Node {
-    /// Starts a node, which runs until the test ends.
+    /// Starts a node, which runs until the test ends. It has revoked no tokens.
     fn start(memory: &Memory, counts: &Counts) -> Self {
+        Self::with(memory, counts, Arc::new(Users::new(0)))
+    }
+
+    /// Starts a node with a list of revoked tokens.
+    fn with(memory: &Memory, counts: &Counts, list: Arc<Users>) -> Self {
         let id = NodeId::draw();
         let (engine, mut received) = memory.connect(id, Limits::default());
         let (passed_on, events) = events(&Limits::default(), &Arc::new(Ledger::new(usize::MAX)));
@@ -131,8 +118,7 @@ impl Node {
             }
         });
         let kept = HistoryLimits { publications_max: 3, bytes_max: 1_000, age_max: 300 * SECOND };
-        let revocations: Option<Arc<dyn RevocationList>> = Some(Arc::new(NoRevocations));
-        let options = Options { history: vec![("kept".into(), kept)], revocations, ..options() };
+        let options = Options { history: vec![("kept".into(), kept)], revocations: Some(list), ..options() };
         let engine = Counted { engine, counts: counts.clone() };
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
         let presence = Arc::<Mutex<Vec<_>>>::default();
@@ -202,10 +188,11 @@ async fn traffic_grows_with_nodes_as_documented() {
             heads(&nodes, &counts).await;
         }
         let joined = traffic(&counts, SECOND, || drop(Node::start(&memory, &counts))).await;
-        // The node sends itself and all others a report and the digest of its revocations. Each of them reads the registry once more.
-        // It does so again if it learns of its connection after its first report. The node that fetches feeds reports once as well.
-        assert!([3, 5].contains(&joined.sent), "{size} nodes: {joined:?}");
-        assert_eq!(joined.received, joined.sent * (size + 1), "{size} nodes");
+        // The node sends all nodes a report, and asks one of them for its revocations. Each of them reads the registry once more. The node
+        // does both again if it learns of its connection after its first report. The node that fetches feeds reports once as well.
+        let comparisons = (joined.sent - 1) / 3;
+        assert!([4, 7].contains(&joined.sent), "{size} nodes: {joined:?}");
+        assert_eq!(joined.received, (comparisons + 1) * (size + 1) + 2 * comparisons, "{size} nodes");
         assert!(joined.requests["heartbeat"] >= size, "{size} nodes: {joined:?}");
         assert!(joined.requests["heartbeat"] <= 3 * size + 4, "{size} nodes: {joined:?}");
     }
@@ -292,9 +279,10 @@ async fn heads(nodes: &[Node], counts: &Counts) {
     }
     pass(SECOND).await;
     let minutes = traffic(counts, 180 * SECOND, || {}).await;
-    // One node reports every second that it fetches. Each compares its revocations with all others every 30 s.
-    assert_eq!((minutes.sent, minutes.received), (180 + 6 * size, (180 + 6 * size) * size), "{size} nodes");
-    assert_eq!(minutes.sent_bytes, 180 * 10 + 6 * size * 19);
+    // One node reports every second that it fetches. Each asks one of the others for its revocations every 30 s.
+    let asked = 6 * size;
+    assert_eq!((minutes.sent, minutes.received), (180 + 2 * asked, 180 * size + 2 * asked), "{size} nodes");
+    assert_eq!(minutes.sent_bytes, 180 * 10 + asked * (20 + 23));
     let rounds = minutes.requests["heads"] as f64 / (size * KEPT_ROOMS) as f64;
     assert!((180.0 / 30.0 - 1.0..=180.0 / 18.0 + 1.0).contains(&rounds), "{size} nodes: {rounds} rounds");
     let append = traffic(counts, MOMENT, || {
@@ -302,6 +290,33 @@ async fn heads(nodes: &[Node], counts: &Counts) {
     });
     let append = append.await;
     assert_eq!((append.requests, append.received), ([("append", 1)].into(), size), "{size} nodes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_joins_receives_the_list_of_revoked_tokens_from_one_node() {
+    const ENTRIES: usize = 2_500;
+    let entries = |prefix: &str, count| (0..count).map(|n| user(&format!("{prefix}{n:05}"))).collect();
+    for size in [2, 8, 64] {
+        let (memory, counts) = (Memory::default(), Counts::default());
+        let listed = || {
+            let list = Arc::new(Users::new(10 * ENTRIES));
+            list.merge(entries("all", ENTRIES)).unwrap();
+            list
+        };
+        let lists: Vec<_> = (0..size).map(|_| listed()).collect();
+        let _nodes: Vec<Node> = lists.iter().map(|list| Node::with(&memory, &counts, list.clone())).collect();
+        pass(HEARTBEAT_INTERVAL + SECOND).await;
+        // The node asks for three pages, and sends all nodes the entries that they lack.
+        let own = Arc::new(Users::new(10 * ENTRIES));
+        own.merge(entries("new", 3)).unwrap();
+        let joined = traffic(&counts, SECOND, || drop(Node::with(&memory, &counts, own.clone()))).await;
+        let list_bytes = ENTRIES * 25;
+        let per_node = (40 + 3 * 25) * (size + 1);
+        assert!(joined.received_bytes > list_bytes, "{size} nodes: {joined:?}");
+        assert!(joined.received_bytes < list_bytes + 300 + 3 * per_node, "{size} nodes: {joined:?}");
+        assert_eq!(own.len(), ENTRIES + 3);
+        assert!(lists.iter().all(|list| list.len() == ENTRIES + 3), "{size} nodes");
+    }
 }
 
 /// The cores don't know their node's id.

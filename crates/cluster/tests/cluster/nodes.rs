@@ -1,8 +1,8 @@
 //! Several nodes on an engine in memory, with data planes that record what reaches them.
 
-use crate::fixture::{MOMENT, answer_to, options, pass};
+use crate::fixture::{MOMENT, Users, answer_to, options, pass, user};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_cluster::engine::memory::Memory;
@@ -18,8 +18,8 @@ use stentor_ports::{
     DocumentChange, Done, Drain, FeedFetches, FeedInfo, FeedList, FeedLister, FeedSource, FeedUpdate, Feeds,
     FeedsQuery, IdKey, IdentityFilter, KeyInterest, Ledger, Lifecycle, LinkApp, LinkCarrier, LinkInfo,
     LinkNodeSink, LinkState, MetricSource, PublicId, Publish, PushDenied, PushedFeed, Recheck, RecheckAction,
-    RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery, SessionApp, SessionDetails,
-    SessionInfo, SessionList, SessionsQuery, Target, Topology,
+    RevocationList, RoomList, RoomUpdate, RoomsQuery, SessionApp, SessionDetails, SessionInfo, SessionList,
+    SessionsQuery, Target, Topology,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -1085,47 +1085,8 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
     }
 }
 
-/// A revocation list of users, with its maximum number of entries.
-#[derive(Debug)]
-struct Users(Mutex<BTreeMap<Arc<str>, Revoked>>, usize);
-
-impl RevocationList for Users {
-    fn digest(&self) -> u64 {
-        let list = self.0.lock().unwrap();
-        let number = |name: &Arc<str>| {
-            name.bytes().fold(0_u64, |n, byte| n.wrapping_mul(31).wrapping_add(byte.into()))
-        };
-        list.keys().map(number).fold(list.len() as u64, u64::wrapping_add)
-    }
-
-    fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked> {
-        let after = after.and_then(|filter| filter.subject.clone());
-        let list = self.0.lock().unwrap();
-        let follows = |(name, _): &(&Arc<str>, &Revoked)| after.as_ref().is_none_or(|after| *name > after);
-        list.iter().filter(follows).take(count).map(|(_, entry)| entry.clone()).collect()
-    }
-
-    fn merge(&self, entries: Vec<Revoked>) -> Result<bool, RevocationsFull> {
-        let mut list = self.0.lock().unwrap();
-        let before = list.len();
-        for entry in entries {
-            let name = entry.filter.subject.clone().unwrap();
-            if list.len() == self.1 && !list.contains_key(&name) {
-                return Err(RevocationsFull);
-            }
-            list.entry(name).or_insert(entry);
-        }
-        Ok(list.len() > before)
-    }
-}
-
-fn user(name: &str) -> Revoked {
-    let filter = IdentityFilter { subject: Some(name.into()), ..IdentityFilter::default() };
-    Revoked { filter, until: 7 }
-}
-
 fn keeper(memory: &Memory, name: &str, sessions: usize, entries_max: usize) -> (Node, Arc<Users>) {
-    let list = Arc::new(Users(Mutex::default(), entries_max));
+    let list = Arc::new(Users::new(entries_max));
     let keeps = list.clone();
     (Node::with(memory, name, sessions, |options| options.revocations = Some(keeps)), list)
 }
@@ -1159,11 +1120,37 @@ async fn a_revocation_reaches_all_nodes_and_those_that_come_later() {
     in_a.merge((0..2_500).map(|n| user(&format!("a{n}"))).collect()).unwrap();
     in_b.merge((0..1_500).map(|n| user(&format!("b{n}"))).collect()).unwrap();
     pass(REVOCATIONS_INTERVAL).await;
-    assert_eq!((in_a.0.lock().unwrap().len(), in_b.0.lock().unwrap().len()), (4_001, 4_001));
+    assert_eq!((in_a.len(), in_b.len()), (4_001, 4_001));
     assert!(b.commands().contains(&"EndRevoked everybody".to_owned()));
-    // A node that starts gets the list at once.
+    // A node that starts gets the list at once, or from the next node if d is asked first, whose list is full.
     let (c, in_c) = keeper(&memory, "c", 4, 5_000);
-    pass(Duration::from_millis(100)).await;
-    assert_eq!(in_c.0.lock().unwrap().len(), 4_001);
+    pass(SURVEY_TIMEOUT + MOMENT).await;
+    assert_eq!(in_c.len(), 4_001);
     assert!(c.commands().contains(&"EndRevoked everybody".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_answer_is_not_the_only_one_asked_for_revocations() {
+    let memory = Memory::default();
+    // A node that has died a moment ago. Its id is the first one.
+    let (dead, _events) = memory.connect(NodeId(0), Limits::default());
+    let record = r#"{"name":"dead","version":"1","started_at_seconds":0,"connections":0}"#.into();
+    dead.request(Request::Heartbeat { node: NodeId(0), record, ttl: NODE_TTL }).await.unwrap();
+    let lists = [Arc::new(Users::new(1)), Arc::new(Users::new(1))];
+    let start = |name, list: &Arc<Users>| {
+        Node::with(&memory, name, 1, |options| {
+            // The dead node's record has no signature.
+            options.secret = None;
+            options.revocations = Some(list.clone());
+        })
+    };
+    let [in_a, in_b] = &lists;
+    in_a.merge(vec![user("42")]).unwrap();
+    let _a = start("a", in_a);
+    pass(MOMENT).await;
+    let b = start("b", in_b);
+    pass(MOMENT).await;
+    assert_eq!((b.cluster.nodes().len(), in_b.len()), (3, 0));
+    pass(SURVEY_TIMEOUT).await;
+    assert_eq!(in_b.len(), 1);
 }
