@@ -273,6 +273,26 @@ fn changed(random: &mut fastrand::Rng, frame: &Bytes) -> Bytes {
 }
 
 #[test]
+fn the_encoding_of_frames_changes_only_with_their_version() {
+    let frames = Frames::new(NodeId(1), None, DOCUMENT_BYTES_MAX);
+    let encoded: Vec<Bytes> = all_kinds().iter().map(|frame| frames.encode(&Channel::Nodes, frame)).collect();
+    let version = format!("version {}", encoded[0][0]);
+    let lines: Vec<String> = encoded.iter().map(|frame| frame.escape_ascii().to_string()).collect();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/frames.txt");
+    let recorded = std::fs::read_to_string(path).unwrap();
+    let mut of_version = recorded.lines().skip_while(|line| *line != version).skip(1);
+    if let Some(changed) = of_version.find(|line| !lines.iter().any(|new| new == line)) {
+        panic!("the encoding of frames has changed: raise VERSION in src/frame/mod.rs; it was {changed}");
+    }
+    let text = format!("{version}\n{}\n", lines.join("\n"));
+    if std::env::var("STENTOR_FRAMES").is_ok_and(|value| value == "update") {
+        std::fs::write(path, text).unwrap();
+    } else {
+        assert!(recorded == text, "write the new frames: STENTOR_FRAMES=update cargo test --test frames");
+    }
+}
+
+#[test]
 fn frames_are_read_as_they_were_written_and_changed_ones_do_no_harm() {
     let frames = Frames::new(NodeId(1), None, DOCUMENT_BYTES_MAX);
     let encode = |frame: &Frame| frames.encode(&Channel::Nodes, frame);
