@@ -1,10 +1,11 @@
 // Shows that each peer does what the lab expects of it, with the client that its users have (npm `ws`,
 // `socket.io-client`, `engine.io-client`, `sockjs-client`, `primus`, `faye`; lines over a socket): echo of every length, chat
-// to everybody, SIGTERM. Peers whose clients don't run on this Node aren't here. Run after the
+// to everybody, feeds, SIGTERM. Peers whose clients don't run on this Node aren't here. Run after the
 // install scripts:
 //     node lab/peers/smoke.mjs [PEER …]
 import { spawn } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
+import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
@@ -12,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const from = (peer, name) => createRequire(`${here}${peer}/`)(name);
-const modes = { echo, chat };
+const usual = { echo, chat };
 const peers = {
   'bare-epoll': { run: ['bare', '--io', 'epoll'] },
   'bare-sendfile': { run: ['bare', '--io', 'sendfile'] },
@@ -78,6 +79,11 @@ const peers = {
   tcp: { run: ['tcp'], client: lines },
   'tcp-node08': { run: ['tcp-old', '--node', '0.8'], client: lines },
   'tcp-node010': { run: ['tcp-old', '--node', '0.10'], client: lines },
+  'feeds-node': {
+    run: ['feeds-node'],
+    client: (address, path) => webSocket(address, path, 'feeds-node'),
+    modes: { feed },
+  },
 };
 
 async function withServer(peer, extra, test) {
@@ -94,7 +100,7 @@ async function withServer(peer, extra, test) {
     const url = /^ready http:\/\/(.*)$/.exec(line);
     if (!url) throw new Error(`${peer} said ${line}`);
     const client = peers[peer].client ?? webSocket;
-    await test(() => client(url[1]));
+    await test((path) => client(url[1], path));
   } finally {
     child.kill('SIGTERM');
     const timer = setTimeout(() => child.kill('SIGKILL'), 2000);
@@ -124,9 +130,9 @@ class Client extends EventEmitter {
   }
 }
 
-async function webSocket(address) {
-  const { WebSocket } = from('ws8', 'ws');
-  const socket = new WebSocket(`ws://${address}/ws`, { perMessageDeflate: false });
+async function webSocket(address, path = '/ws', peer = 'ws8') {
+  const { WebSocket } = from(peer, 'ws');
+  const socket = new WebSocket(`ws://${address}${path}`, { perMessageDeflate: false });
   const client = new Client();
   socket.on('message', (data) => client.arrives(data));
   socket.on('close', () => client.emit('close'));
@@ -275,11 +281,55 @@ async function chat(client) {
   for (const one of all) one.terminate();
 }
 
+/// The n-th version of the document at a path.
+function versionOf(path, n) {
+  const rows = Array.from({ length: 100 }, (_, row) => ({ row, value: row === n % 100 ? n : 0 }));
+  return JSON.stringify({ path, version: n, rows });
+}
+
+/// An HTTP API whose documents have a new version for each request.
+async function startUpstream() {
+  const requests = new Map();
+  const server = createServer((request, response) => {
+    const n = (requests.get(request.url) ?? 0) + 1;
+    requests.set(request.url, n);
+    response.setHeader('Content-Type', 'application/json');
+    response.end(versionOf(request.url, n));
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return server;
+}
+
+async function feed(client) {
+  const { applyPatch } = from('feeds-node', 'fast-json-patch');
+  const follow = async (key) => {
+    const socket = await client(`/ws?feed=${key}`);
+    let { offset, data, ...first } = JSON.parse(await socket.next());
+    same(JSON.stringify(first), JSON.stringify({ type: 'snapshot', feed: key, epoch: 1, state: 'live' }), 'a snapshot');
+    for (let versions = 0; versions < 5; versions++) {
+      same(JSON.stringify(data), versionOf(`/${key}`, offset), `${key} at ${offset}`);
+      const { base, patch, ...delta } = JSON.parse(await socket.next());
+      same(JSON.stringify(delta), JSON.stringify({ type: 'delta', feed: key, epoch: 1, offset: base + 1 }), 'a delta');
+      if (base !== offset) throw new Error(`a delta for ${base}, after ${offset}`);
+      applyPatch(data, patch);
+      offset = delta.offset;
+    }
+    return socket;
+  };
+  const both = await Promise.all([follow('bench/1'), follow('bench/2')]);
+  const late = await follow('bench/1');
+  for (const one of [...both, late]) one.terminate();
+}
+
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1));
 const chosen = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(peers);
+const upstream = await startUpstream();
+const options = { feed: ['--upstream', `http://127.0.0.1:${upstream.address().port}`, '--interval-ms', '10'] };
 for (const peer of chosen) {
+  const modes = peers[peer].modes ?? usual;
   for (const [mode, test] of Object.entries(modes)) {
-    await withServer(peer, ['--mode', mode], test);
+    await withServer(peer, ['--mode', mode, ...(options[mode] ?? [])], test);
   }
   console.log(`${peer}: ${Object.keys(modes).join(', ')}`);
 }
+upstream.close();

@@ -46,6 +46,8 @@ use crate::measure::ChildGuard;
 
 pub(crate) use self::version::is_known;
 
+/// The mode of a peer that fetches documents.
+const FEED: &str = "feed";
 /// The file with a peer's description.
 const MANIFEST: &str = "peer.toml";
 /// The file beside the folders of the servers that lists their requirements.
@@ -251,6 +253,11 @@ impl Known {
     /// Returns `true` if the server is Stentor.
     pub(crate) fn is_stentor(&self) -> bool {
         self.peer.is_none() && self.running.is_none()
+    }
+
+    /// Returns `true` if the server fetches documents and sends their versions.
+    pub(crate) fn has_feeds(&self) -> bool {
+        self.peer.as_ref().map_or(self.is_stentor(), |peer| peer.knows(FEED))
     }
 
     /// The protocols of the server.

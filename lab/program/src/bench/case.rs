@@ -92,7 +92,8 @@ impl Case {
     /// more connections than file descriptors takes part only in cases that need it.
     pub(crate) fn admits(&self, server: &Known) -> bool {
         let mode = self.plain_application().name();
-        if server.peer.as_ref().is_some_and(|peer| !peer.knows(mode)) {
+        let knows = server.peer.as_ref().is_none_or(|peer| peer.knows(mode));
+        if !(knows || self.feed && server.has_feeds()) {
             return false;
         }
         let name = server.name.as_str();
@@ -128,13 +129,17 @@ impl Case {
     /// The load for this server, with a longer warm-up for servers that need one.
     pub(super) fn load_on(&self, contestant: &Contestant, application: Application) -> LoadSpec {
         let mut load = self.load.clone();
-        if let LoadSpec::Fanout(FanoutPlan { rate_hz, warm_up, publisher, .. }) = &mut load {
-            // Messages of the server's warm-up must not be measured.
-            if self.course != Course::Counted {
-                let warms_up_s = contestant.known.warms_up().as_secs_f64();
-                *warm_up = (*warm_up).max((warms_up_s * *rate_hz).ceil() as u64);
+        let is_measured = self.course != Course::Counted;
+        let warms_up = if is_measured { contestant.known.warms_up() } else { Duration::ZERO };
+        // Messages of the server's warm-up must not be measured.
+        match &mut load {
+            LoadSpec::Fanout(FanoutPlan { rate_hz, warm_up, publisher, .. }) => {
+                *warm_up = (*warm_up).max((warms_up.as_secs_f64() * *rate_hz).ceil() as u64);
+                *publisher =
+                    if application == Application::Feed { Publisher::Server } else { Publisher::Own };
             }
-            *publisher = if application == Application::Feed { Publisher::Server } else { Publisher::Own };
+            LoadSpec::Receive { warm_up, .. } => *warm_up = (*warm_up).max(warms_up),
+            _ => {}
         }
         load
     }

@@ -182,6 +182,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         pin_current(options.placing.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
     let upstream =
         (application == Application::Feed).then(|| source::start(case, &load, document)).transpose()?;
+    let poll_interval_ms = source::poll_interval(&load).as_millis().to_string();
     let extra = contestant.known.extra;
     let nodes = contestant.known.nodes;
     let redis = (nodes > 1)
@@ -190,13 +191,17 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let of_stentor = redis.as_ref().filter(|_| contestant.known.is_stentor());
     let values = context! {
         upstream => upstream.as_ref().map(|upstream| upstream.address.to_string()),
-        polling => source::polling(&load),
+        poll_interval_ms => poll_interval_ms,
         has_rooms => application == Application::Rooms,
         redis => of_stentor.map(|redis| redis.address().to_string()),
     };
     let mut setup = Setup::new(&contestant.known, values)?;
     if let (Some(redis), None) = (&redis, of_stentor) {
         setup.args.extend(["--redis".to_owned(), redis.address().port().to_string()]);
+    }
+    if let (Some(upstream), Some(_)) = (&upstream, &contestant.known.peer) {
+        let url = format!("http://{}", upstream.address);
+        setup.args.extend(["--upstream".to_owned(), url, "--interval-ms".to_owned(), poll_interval_ms]);
     }
     let mut servers = Servers::start(contestant, case, application, protocol, &setup)?;
     let core = options.placing.server_core;

@@ -32,7 +32,7 @@ pub enum Application {
     Chat,
     /// Rooms of `stentor.v1`.
     Rooms,
-    /// Sends each version of an upstream document to all clients. Only Stentor supports this.
+    /// Sends each version of an upstream document to its subscribers.
     Feed,
 }
 
@@ -41,8 +41,8 @@ impl Application {
         match self {
             Self::Echo => "echo",
             Self::Chat => "chat",
-            // Stentor's mode for `stentor.v1`.
-            Self::Feed | Self::Rooms => "rooms",
+            Self::Rooms => "rooms",
+            Self::Feed => "feed",
         }
     }
 }
@@ -146,9 +146,9 @@ impl Contestant {
     /// versions. If the comparison is about a known `document`, clients of a plain protocol receive plain messages.
     pub(super) fn publishes_by(&self, document: bool) -> Application {
         let is_plain = self.known.always.is_some() && !self.known.documents;
-        match !self.known.is_stentor() || document && is_plain {
-            true => Application::Chat,
-            false => Application::Feed,
+        match self.known.has_feeds() && !(document && is_plain) {
+            true => Application::Feed,
+            false => Application::Chat,
         }
     }
 
@@ -160,11 +160,12 @@ impl Contestant {
         protocol: Protocol,
         config: Option<&Path>,
     ) -> ServerCommand {
-        let app = application.name();
+        // Stentor's feeds use its mode for `stentor.v1`.
+        let app = if application == Application::Feed { Application::Rooms } else { application }.name();
         let cores = self.cores.to_string();
         let mut args: Vec<&str> = match self.known.peer {
             None => "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0".split(' ').collect(),
-            Some(_) => vec!["--port", "0", "--mode", app],
+            Some(_) => vec!["--port", "0", "--mode", application.name()],
         };
         if self.known.peer.is_none() {
             args.extend(["--cores", &cores, "--app", app]);
@@ -196,6 +197,26 @@ impl Contestant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::Effort;
+    use crate::scenario::SCENARIOS;
+
+    /// Only a case of feeds admits it, and there it fetches the documents.
+    #[test]
+    fn a_peer_with_feeds_takes_part_in_cases_of_feeds() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
+        let catalogue = Catalogue::read(&peers).unwrap();
+        let options = Options::new(PathBuf::new(), peers);
+        let server = Contestant::find("feeds-node", &catalogue, &options).unwrap();
+        let cases = SCENARIOS.iter().flat_map(|scenario| scenario.cases(Effort::Full));
+        let admitted: Vec<_> = cases.filter(|case| case.admits(&server.known)).collect();
+        assert!(admitted.iter().any(|case| case.name == "feed-500x5kB"));
+        for case in admitted {
+            assert!(case.feed && case.document.is_some(), "{}", case.name);
+            let application = case.application(&server);
+            let args = server.command(application, server.protocol(case.protocols()), None).args;
+            assert_eq!(args[2..], ["--mode", "feed"], "{}", case.name);
+        }
+    }
 
     #[test]
     fn the_loop_without_descriptors_has_a_ring_for_ten_thousand_connections() {

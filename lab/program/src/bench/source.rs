@@ -23,14 +23,14 @@ pub(super) fn start(case: &Case, load: &LoadSpec, document: Option<Shape>) -> Re
     Upstream::start(content, matches!(load, LoadSpec::Follow { .. }), hesitates)
 }
 
-/// The settings by which a server requests the API for this load.
-pub(super) fn polling(load: &LoadSpec) -> &'static str {
+/// The interval at which a server requests the API for this load.
+pub(super) fn poll_interval(load: &LoadSpec) -> Duration {
     match load {
         // Each document is requested once per second and has changed by then.
-        LoadSpec::Receive { .. } => "poll_interval = \"1s\"\nrequests_per_second_max = 10_000",
+        LoadSpec::Receive { .. } => Duration::from_secs(1),
         // A single version, which is requested once.
-        LoadSpec::Ask => "poll_interval = \"1h\"",
+        LoadSpec::Ask => Duration::from_secs(3600),
         // With this interval, the API delays its answer until there is a new version.
-        _ => "poll_interval = \"1ms\"",
+        _ => Duration::from_millis(1),
     }
 }

@@ -97,11 +97,13 @@ pub(super) fn closed(
 }
 
 /// Runs [`super::LoadSpec::Receive`].
-pub(super) fn receive(pool: &mut ConnectionPool, measure: Duration) -> Result<(), Error> {
+pub(super) fn receive(pool: &mut ConnectionPool, warm_up: Duration, measure: Duration) -> Result<(), Error> {
     let shape =
         pool.spec.document.ok_or_else(|| Error::Generator("there is no document to receive".into()))?;
     let bytes = Document::new(shape).text().len();
-    let mut load = Timed { bytes, measured_ns: 0..u64::MAX };
+    let mut load = Timed { bytes, measured_ns: u64::MAX..u64::MAX };
+    pool.turn_for(warm_up, &mut load)?;
+    load.measured_ns.start = pool.ns(Instant::now());
     let begin = pool.read_clocks();
     pool.turn_for(measure, &mut load)?;
     let end = pool.read_clocks();

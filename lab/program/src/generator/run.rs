@@ -93,7 +93,7 @@ fn run_on_open(
         }
         LoadSpec::EchoClosed { bytes, warm_up, measure } => echo::closed(pool, bytes, warm_up, measure),
         LoadSpec::Fanout(plan) => fanout::run(pool, plan),
-        LoadSpec::Receive { measure } => echo::receive(pool, measure),
+        LoadSpec::Receive { warm_up, measure } => echo::receive(pool, warm_up, measure),
         LoadSpec::Topics(plan) => topics::run(pool, &plan),
         LoadSpec::Presence { moving, rate_hz, measure } => presence::run(pool, moving, rate_hz, measure),
         LoadSpec::Chat(plan) => chat::run(pool, &plan),

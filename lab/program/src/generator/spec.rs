@@ -154,6 +154,9 @@ pub enum LoadSpec {
     },
     /// Each connection receives the versions of its document, starting with any number.
     Receive {
+        /// Duration of the warm-up.
+        #[serde(default, with = "crate::seconds")]
+        warm_up: Duration,
         /// Duration of the measurement.
         #[serde(with = "crate::seconds")]
         measure: Duration,
@@ -203,11 +206,12 @@ impl LoadSpec {
         match self {
             Self::EchoOpen { warm_up, measure, .. }
             | Self::EchoClosed { warm_up, measure, .. }
+            | Self::Receive { warm_up, measure }
             | Self::Topics(TopicsPlan { warm_up, measure, .. }) => *warm_up + *measure,
             Self::Fanout(FanoutPlan { rate_hz, warm_up, count, .. }) => {
                 Duration::from_secs_f64((warm_up + count) as f64 / rate_hz)
             }
-            Self::Receive { measure } | Self::Presence { measure, .. } => *measure,
+            Self::Presence { measure, .. } => *measure,
             Self::Idle { hold } => *hold,
             Self::Misbehave { lasts, .. } | Self::Follow { lasts } => *lasts,
             _ => Duration::ZERO,
