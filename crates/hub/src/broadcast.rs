@@ -180,12 +180,12 @@ impl<E: Encoder> Hub<E> {
         if self.awaited_by(index, publication) {
             return self.deliver_to_recipients(&[index], publication, options);
         }
-        let Some(state) = self.topics.at_mut(index) else { return };
+        let Some(state) = self.topics.at(index) else { return };
         options.count(state.members.len());
         self.sessions.fan_out(&state.members, publication, options.volatile, None);
         if let Body::State { key, state: FeedState::NotFound, .. } = publication.body() {
             let had_members = !state.members.is_empty();
-            for member in std::mem::take(&mut state.members) {
+            for member in self.topics.take_members(index) {
                 self.sessions.detach(member);
                 self.awaiting.set(index, member, None);
                 let session = self.sessions.id_of(member);

@@ -126,9 +126,10 @@ impl<E: Encoder> Hub<E> {
     }
 
     fn add_member(&mut self, member: Member, index: u32) {
-        let Some(state) = self.topics.at_mut(index) else { return };
-        self.sessions.subscription_mut(member).member = state.add(member);
+        let Some(position) = self.topics.add_member(index, member) else { return };
+        self.sessions.subscription_mut(member).member = position;
         self.sessions.log.join(member);
+        let Some(state) = self.topics.at(index) else { return };
         let has_presence = state.has_presence;
         if state.members.len() == 1 {
             if state.home().is_none() {
@@ -154,9 +155,9 @@ impl<E: Encoder> Hub<E> {
         // The subscription is detached first, so that a second call has no effect.
         self.sessions.detach(member);
         self.awaiting.set(index, member, None);
-        let Some(state) = self.topics.at_mut(index) else { return };
+        let Some(state) = self.topics.at(index) else { return };
         let was_visible = state.has_presence && !pending;
-        if !pending && let Some(moved) = state.remove(position) {
+        if !pending && let Some(moved) = self.topics.remove_member(index, position) {
             self.sessions.subscription_mut(moved).member = position;
         }
         if !pending && self.attendance.is_some() {
@@ -289,8 +290,7 @@ impl<E: Encoder> Hub<E> {
             }
             None => {
                 let Some(index) = self.topics.find(topic) else { return };
-                let Some(state) = self.topics.at_mut(index) else { return };
-                (index, std::mem::take(&mut state.members))
+                (index, self.topics.take_members(index))
             }
         };
         let had_members = session.is_none() && !refused.is_empty();

@@ -13,7 +13,7 @@ pub const KEY_BYTES_MAX: usize = 256;
 
 /// Returns the size of the allocation of a shared text, in bytes.
 pub(crate) fn shared_text_bytes(text: &str) -> usize {
-    2 * size_of::<usize>() + text.len()
+    (2 * size_of::<usize>() + text.len()).next_multiple_of(align_of::<usize>())
 }
 
 /// The characters that keys may contain.

@@ -14,15 +14,24 @@ pub(crate) struct PagedSlab<T> {
     /// Pages that aren't full. New elements go to the first of them, so that later pages become empty.
     with_room: BTreeSet<usize>,
     len: usize,
+    /// Number of pages with memory.
+    pages_in_use: usize,
 }
 
 impl<T> PagedSlab<T> {
     pub(crate) fn new() -> Self {
-        Self { pages: Vec::new(), with_room: BTreeSet::new(), len: 0 }
+        Self { pages: Vec::new(), with_room: BTreeSet::new(), len: 0, pages_in_use: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Returns the size of the pages in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        // A free slot has the number of the next free one.
+        self.pages_in_use * PAGE * size_of::<Result<T, usize>>()
+            + self.pages.capacity() * size_of::<Slab<T>>()
     }
 
     /// Returns a number above the numbers of all elements.
@@ -40,6 +49,7 @@ impl<T> PagedSlab<T> {
         let page = &mut self.pages[number];
         if page.is_empty() {
             page.reserve_exact(PAGE);
+            self.pages_in_use += 1;
         }
         let at = page.insert(element);
         if page.len() == PAGE {
@@ -68,6 +78,7 @@ impl<T> PagedSlab<T> {
         self.with_room.insert(number);
         if page.is_empty() {
             *page = Slab::new();
+            self.pages_in_use -= 1;
         }
         Some(element)
     }
@@ -101,6 +112,8 @@ mod tests {
         }
         let capacities: Vec<usize> = slab.pages.iter().map(Slab::capacity).collect();
         assert_eq!(capacities, [0, 0, PAGE]);
+        let pages = slab.pages.capacity() * size_of::<Slab<usize>>();
+        assert_eq!(slab.bytes() - pages, PAGE * 2 * size_of::<usize>());
         assert_eq!((slab.insert(0), slab.len()), (0, 2));
     }
 }

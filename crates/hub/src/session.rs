@@ -14,20 +14,13 @@ use crate::rates::Rates;
 use crate::send_buffers::SendBuffers;
 use crate::session_events::SessionEvents;
 use crate::session_id::SessionId;
+use crate::shrinking::spilled;
 use crate::sources::Sources;
 use crate::subscription::{Flags, Member, Subscription};
 use crate::version_lag::UNKNOWN;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-
-/// Size of an entry in a topic's list of members in bytes, at the usual load between two doublings.
-const MEMBER_BYTES: usize = size_of::<Member>() * 3 / 2;
-
-/// Returns the capacity for subscriptions outside the session struct.
-pub(crate) fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
-    if subscriptions.spilled() { subscriptions.capacity() } else { 0 }
-}
 
 /// The states of a session.
 ///
@@ -134,12 +127,11 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Returns the size of the sessions, and the size of their subscriptions including the entries in topics'
-    /// member lists, in bytes.
+    /// Returns the size of the sessions, and the size of their subscriptions, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         let sessions = self.slots.len() * (size_of::<Session>() + Sources::BYTES)
             + self.first_free.len() * 2 * size_of::<(u32, u32)>();
-        (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
+        (sessions, self.spilled * size_of::<Subscription>())
     }
 
     /// Returns the size of the outboxes without the publications and frames themselves, in bytes.

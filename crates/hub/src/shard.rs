@@ -519,7 +519,7 @@ impl<E: Encoder> Hub<E> {
     pub fn footprint(&self) -> Footprint {
         let (sessions, subscriptions) = self.sessions.bytes();
         let sessions = sessions + self.suspensions.bytes();
-        let subscriptions = subscriptions + self.awaiting.bytes();
+        let subscriptions = subscriptions + self.topics.members_bytes() + self.awaiting.bytes();
         let (topics, outboxes) = (self.topics.bytes(), self.sessions.outbox_bytes());
         Footprint { sessions, subscriptions, topics, outboxes }
     }

@@ -1,8 +1,9 @@
-//! Tables and queues that free their memory after most of their entries are gone.
+//! Tables and queues that free their memory after most of their entries are gone, and the memory of short lists.
 //!
 //! Clients decide how many rooms and feeds exist at a time. A `HashMap` and a `VecDeque` keep the memory of
 //! the largest number that ever existed.
 
+use smallvec::SmallVec;
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash};
@@ -86,6 +87,11 @@ pub fn pop_front<T>(queue: &mut VecDeque<T>) -> Option<T> {
         *queue = VecDeque::new();
     }
     first
+}
+
+/// Returns the capacity of a list's own allocation. 0 while the list is inline.
+pub(crate) fn spilled<A: smallvec::Array>(list: &SmallVec<A>) -> usize {
+    if list.spilled() { list.capacity() } else { 0 }
 }
 
 #[cfg(test)]

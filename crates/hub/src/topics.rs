@@ -1,5 +1,7 @@
 //! The topics of one shard, with position and history of those that have their home here.
 
+mod memory;
+
 use crate::dispatch::{CoreId, CoreSet, Current};
 use crate::history::{History, HistoryLimits, HistoryPart, HistoryStats, Replay, history_limits};
 use crate::options::Options;
@@ -177,13 +179,13 @@ impl<F> TopicState<F> {
     }
 
     /// Adds a member. Returns its position in the list.
-    pub(crate) fn add(&mut self, member: Member) -> u32 {
+    fn add(&mut self, member: Member) -> u32 {
         self.members.push(member);
         self.members.len() as u32 - 1
     }
 
     /// Removes a member. Returns the member that moved to its position.
-    pub(crate) fn remove(&mut self, position: u32) -> Option<Member> {
+    fn remove(&mut self, position: u32) -> Option<Member> {
         self.members.swap_remove(position as usize);
         // The list shrinks after most members have left, not with each one.
         if self.members.capacity() > 64 && self.members.len() < self.members.capacity() / 4 {
@@ -237,8 +239,10 @@ pub(crate) struct Topics<F> {
     /// Accounts of patches of feeds with their home here.
     pub(crate) patches: Patches,
     epochs: u64,
-    /// Size of the topics without members, documents and history, in bytes.
-    bytes: usize,
+    /// Size of the names and the [`Homed`] of all topics, without documents and the messages of histories, in bytes.
+    referenced_bytes: usize,
+    /// Capacity for members in allocations of their own.
+    members_spilled: usize,
     /// `true` if new topics are refused.
     pub(crate) refuses_topics: bool,
     /// Topics whose number of subscribers may have changed to or from 0, and that this core reports: those
@@ -261,9 +265,6 @@ impl Named {
     }
 }
 
-/// Size of a hash table entry in bytes, at the usual load between two doublings.
-const NAMED_BYTES: usize = (size_of::<Named>() + 1) * 3 / 2;
-
 impl<F> Topics<F> {
     pub(crate) fn new(options: Options) -> Self {
         Self {
@@ -272,7 +273,8 @@ impl<F> Topics<F> {
             with_past: BTreeSet::new(),
             patches: Patches::new(options.patches),
             epochs: 0,
-            bytes: 0,
+            referenced_bytes: 0,
+            members_spilled: 0,
             refuses_topics: false,
             changed: VecDeque::new(),
             options,
@@ -307,23 +309,6 @@ impl<F> Topics<F> {
     /// Returns an index above the indexes of all topics.
     pub(crate) fn end(&self) -> usize {
         self.slots.end()
-    }
-
-    /// Returns the size of the topics without members, documents and history, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Returns the size of one topic in bytes.
-    fn bytes_of(state: &TopicState<F>) -> usize {
-        let name = match &state.topic {
-            Topic::Feed(key) => key.allocated_bytes(),
-            Topic::Room(room) | Topic::Presence(room) => room.allocated_bytes(),
-        };
-        let homed = if state.homed.is_some() { size_of::<Homed<F>>() } else { 0 };
-        let has_history = state.stream().is_some_and(|stream| stream.history.is_some());
-        let history = if has_history { size_of::<History<F>>() } else { 0 };
-        size_of::<TopicState<F>>() + NAMED_BYTES + name + homed + history
     }
 
     pub(crate) fn home_of(&self, topic: &Topic) -> Option<CoreId> {
@@ -406,7 +391,7 @@ impl<F> Topics<F> {
             has_presence: self.has_presence(topic),
             reported: Reported::Without,
         };
-        self.bytes += Self::bytes_of(&state);
+        self.referenced_bytes += Self::referenced_by(&state);
         let index = self.slots.insert(state) as u32;
         let named = Named { hash, index };
         self.by_name.insert_unique(Named::table_hash(hash), named, |named| Named::table_hash(named.hash));
@@ -438,7 +423,8 @@ impl<F> Topics<F> {
         let has_nothing = state.current().is_none_or(Current::is_empty) && !state.has_past();
         if idle && has_nothing && state.reported == Reported::Without {
             let Some(state) = self.slots.try_remove(index as usize) else { return };
-            self.bytes -= Self::bytes_of(&state);
+            self.referenced_bytes -= Self::referenced_by(&state);
+            self.members_spilled -= crate::shrinking::spilled(&state.members);
             let hash = Named::table_hash(self.hash(&state.topic));
             if let Ok(named) = self.by_name.find_entry(hash, |named| named.index == index) {
                 named.remove();

@@ -198,7 +198,7 @@ fn a_core_prepares_a_room_for_a_session() {
         rig.node.hubs[core].handle_release(&room);
         rig.node.run_until_idle();
         assert_eq!(rig.node.hubs[0].poll_subscribed(), None);
-        assert_eq!(rig.node.hubs.iter().map(|hub| hub.footprint().topics).sum::<usize>(), 0);
+        assert_eq!(rig.node.hubs.iter().map(|hub| hub.topics()).sum::<usize>(), 0);
     }
 }
 
