@@ -54,7 +54,7 @@ test:
 test-all:
 	@SKIP=$(SKIP) $(OWN_JOBS) scripts/run-tests all
 
-# Compares instructions and system calls per message, delivery, connection and version with scripts/counts.toml. A part of `make test-all`.
+# Compares instructions, system calls and allocations per message, delivery, connection and version with scripts/counts.toml. A part of `make test-all`.
 # The profile is optimized, but without link-time optimization: it builds in half of a release's time.
 counts:
 	@$(CARGO) build --profile counts --package stentor

@@ -23,7 +23,10 @@ async function run(script, args, environment = {}) {
 const ECHOES = 12_000 - 2_000;
 const original = path.join(root, 'scripts/counts.toml');
 /** The counts of an echo in the table. */
-const [instructions, calls] = /^\[echo\].*\ninstructions = (\d+)\nsystem_calls = ([\d.]+)$/m.exec(readFileSync(original, 'utf8')).slice(1).map(Number);
+const [instructions, calls, allocations] = /^\[echo\].*\ninstructions = (\d+)\nsystem_calls = ([\d.]+)\nallocations = ([\d.]+)$/m
+  .exec(readFileSync(original, 'utf8'))
+  .slice(1)
+  .map(Number);
 const MORE = Math.round(instructions * 1.024);
 
 /** Programs in place of valgrind and strace: they run the server, and report recorded figures of a run with more echoes and one with fewer. */
@@ -34,23 +37,29 @@ function recorder(t) {
     writeFileSync(file(name), `#!/bin/sh
 n=$(cat ${file(name)}.runs)
 echo $((n + 1)) >${file(name)}.runs
-figure=$(sed -n "$((n % 2 + 1))p" ${file(name)}.figures)
-${report}
+figures=$(sed -n "$((n % 2 + 1))p" ${file(name)}.figures)
+for argument; do case $argument in *=*/report) report=\${argument#*=};; esac; done
+while [ "\${1#-}" != "$1" ]; do shift; done
+"$@"
+printf '${report}' $figures >"$report"
 `);
     chmodSync(file(name), 0o755);
   };
-  tool('valgrind', 'while [ "${1#-}" != "$1" ]; do shift; done\n"$@"\nprintf \'==7== \\n==7== I refs:        %s\\n\' "$figure" >&2');
-  tool('strace', `table=$4; shift 4\n"$@"\nprintf '%% time     seconds  usecs/call     calls    errors syscall\\n100.00    0.412345           1 %9s        12 total\\n' "$figure" >"$table"`);
+  // What the allocator calls for itself isn't counted.
+  const callee = (name) => `cfn=${name}\\ncalls=%s 0\\n0 7\\n`;
+  tool('valgrind', `fn=main\\n0 1\\n${callee('mi_malloc_aligned')}fn=mi_malloc_aligned\\n0 1\\n${callee('mi_theap_malloc_aligned')}fn=other\\n0 1\\n${callee('mi_realloc_aligned')}\\ntotals: %s\\n`);
+  tool('strace', '%% time     seconds  usecs/call     calls    errors syscall\\n100.00    0.412345           1 %9s        12 total\\n');
   const figures = (name, first, more) => {
     writeFileSync(`${file(name)}.runs`, '0');
-    writeFileSync(`${file(name)}.figures`, `${(first + more).toLocaleString('en')}\n${first.toLocaleString('en')}\n`.replaceAll(',', name === 'strace' ? '' : ','));
+    writeFileSync(`${file(name)}.figures`, `${first.map((figure, n) => figure + more[n]).join(' ')}\n${first.join(' ')}\n`);
   };
   return {
     table: file('counts.toml'),
     counts(args, counted = {}) {
-      const figure = { instructions, calls, ...counted };
-      figures('valgrind', 123_456_789, figure.instructions * ECHOES);
-      figures('strace', 7_000, Math.round(figure.calls * ECHOES));
+      const figure = { instructions, calls, allocations, ...counted };
+      const reallocations = 1_000;
+      figures('valgrind', [50_000, 60_000, 400, 123_456_789], [Math.round(figure.allocations * ECHOES) - reallocations, 5 * ECHOES, reallocations, figure.instructions * ECHOES]);
+      figures('strace', [7_000], [Math.round(figure.calls * ECHOES)]);
       return run('count-instructions', [...args, binary], { PATH: `${folder}:${process.env.PATH}` });
     },
   };
@@ -63,12 +72,12 @@ test('count-instructions: counts are compared with a table, and written into it'
   const same = await counts(check);
   assert.deepEqual([same.status, same.stderr], [0, '']);
   const shown = instructions.toLocaleString('en');
-  assert.match(same.stdout, new RegExp(`^echo of 64 bytes +${shown} instructions +${calls.toFixed(2)} calls\n$`));
-  // The tolerances: 2 % of the instructions, 5 % of the calls, more or less.
-  for (const tolerated of [{ instructions: Math.floor(instructions * 1.019) }, { instructions: Math.ceil(instructions * 0.981) }, { calls: calls * 1.045 }]) assert.equal((await counts(check, tolerated)).status, 0, JSON.stringify(tolerated));
-  const more = await counts(check, { instructions: MORE, calls: calls * 0.825 });
+  assert.match(same.stdout, new RegExp(`^echo of 64 bytes +${shown} instructions +${calls.toFixed(2)} calls +${allocations.toFixed(2)} allocations\n$`));
+  // The tolerances: 2 % of the instructions, 5 % of the calls, and 0.4 allocations, more or less.
+  for (const tolerated of [{ instructions: Math.floor(instructions * 1.019) }, { instructions: Math.ceil(instructions * 0.981) }, { calls: calls * 1.045 }, { allocations: allocations + 0.3 }]) assert.equal((await counts(check, tolerated)).status, 0, JSON.stringify(tolerated));
+  const more = await counts(check, { instructions: MORE, calls: calls * 0.825, allocations: allocations + 1 });
   assert.equal(more.status, 1);
-  assert.match(more.stderr, new RegExp(`^echo: ${MORE.toLocaleString('en')} instructions instead of ${shown}: \\+2\\.4%, of which 2% are let pass\\necho: [\\d.]+ system calls instead of ${calls}: -17\\.\\d%, of which 5% are let pass\\n`));
+  assert.match(more.stderr, new RegExp(`^echo: ${MORE.toLocaleString('en')} instructions instead of ${shown}: \\+2\\.4%, of which 2% are let pass\\necho: [\\d.]+ system calls instead of ${calls}: -17\\.\\d%, of which 5% are let pass\\necho: [\\d.]+ allocations instead of ${allocations}(?:\\.0)?: \\+1\\.00, of which 0\\.4 are let pass\\n`));
 
   // An update of one work leaves the others.
   assert.equal((await counts(['--work', 'echo', '--update', table], { instructions: MORE })).status, 0);
