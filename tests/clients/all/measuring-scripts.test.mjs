@@ -47,7 +47,7 @@ printf '${report}' $figures >"$report"
   };
   // What the allocator calls for itself isn't counted.
   const callee = (name) => `cfn=${name}\\ncalls=%s 0\\n0 7\\n`;
-  tool('valgrind', `fn=main\\n0 1\\n${callee('mi_malloc_aligned')}fn=mi_malloc_aligned\\n0 1\\n${callee('mi_theap_malloc_aligned')}fn=other\\n0 1\\n${callee('mi_realloc_aligned')}\\ntotals: %s\\n`);
+  tool('valgrind', `events: Ir I1mr D1mr D1mw ILmr DLmr DLmw\\nfn=main\\n0 1\\n${callee('mi_malloc_aligned')}fn=mi_malloc_aligned\\n0 1\\n${callee('mi_theap_malloc_aligned')}fn=other\\n0 1\\n${callee('mi_realloc_aligned')}\\ntotals: %s 1 %s %s 2 %s %s\\n`);
   tool('strace', '%% time     seconds  usecs/call     calls    errors syscall\\n100.00    0.412345           1 %9s        12 total\\n');
   const figures = (name, first, more) => {
     writeFileSync(`${file(name)}.runs`, '0');
@@ -58,7 +58,8 @@ printf '${report}' $figures >"$report"
     counts(args, counted = {}) {
       const figure = { instructions, calls, allocations, ...counted };
       const reallocations = 1_000;
-      figures('valgrind', [50_000, 60_000, 400, 123_456_789], [Math.round(figure.allocations * ECHOES) - reallocations, 5 * ECHOES, reallocations, figure.instructions * ECHOES]);
+      const misses = [6, 1, 0.25, 0.5].map((figure) => figure * ECHOES);
+      figures('valgrind', [50_000, 60_000, 400, 123_456_789, 7, 8, 9, 10], [Math.round(figure.allocations * ECHOES) - reallocations, 5 * ECHOES, reallocations, figure.instructions * ECHOES, ...misses]);
       figures('strace', [7_000], [Math.round(figure.calls * ECHOES)]);
       return run('count-instructions', [...args, binary], { PATH: `${folder}:${process.env.PATH}` });
     },
@@ -84,6 +85,13 @@ test('count-instructions: counts are compared with a table, and written into it'
   const entries = (text) => text.replace(/^#.*\n/gm, '');
   assert.equal(entries(readFileSync(table, 'utf8')), entries(readFileSync(original, 'utf8')).replace(`instructions = ${instructions}`, `instructions = ${MORE}`));
   assert.equal((await counts(check, { instructions: MORE })).status, 0);
+});
+
+test('count-instructions: misses of simulated caches are counted', async (t) => {
+  const { counts } = recorder(t);
+  const { status, stdout, stderr } = await counts(['--caches', '--driver', 'epoll', '--work', 'echo']);
+  assert.deepEqual([status, stderr], [0, '']);
+  assert.match(stdout, /^echo of 64 bytes +epoll +[\d,]+ +[\d.]+ allocations +7\.000 misses of 32 kB +0\.750 misses of 512 kB\n$/);
 });
 
 test('count-instructions: mistakes are named before anything is counted', async (t) => {
