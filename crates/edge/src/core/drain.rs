@@ -399,7 +399,12 @@ fn finish_drain(
             end_connection(conns, protocols, index, session, &mut drain.random);
             continue;
         }
+        let is_sending = conn.in_flight || conn.replies.is_some();
         match &mut conn.machine {
+            // The client is still receiving a response.
+            Machine::Http(connection) if connection.http.is_idle() && is_sending => {
+                end::end(conns, protocols, index);
+            }
             // An idle connection is closed without waiting for the peer, because browsers close their side of an idle connection
             // only when they use it next.
             Machine::Http(connection) if connection.http.is_idle() => end::abort(conns, protocols, index),

@@ -129,6 +129,40 @@ fn requests_that_wait_in_vain_are_answered_before_the_end() {
 }
 
 #[test]
+fn a_request_whose_body_arrives_after_the_window_is_answered() {
+    let server = Server::quiet(1, App::Echo, |_| {});
+    let mut io = Io::engine(&server, Way::Polling);
+    let message = post(&io.target("polling"), "text/plain;charset=UTF-8", b"4hello");
+    let (begin, end) = message.split_at(message.len() - 4);
+    io.posts().send(begin);
+    pass(SECOND);
+    server.drain(HOUR);
+    for part in end.chunks(2) {
+        pass(SECOND);
+        io.posts().send(part);
+    }
+    let answer = io.posts().response();
+    assert_eq!((answer.status, answer.header("connection")), (400, "close"));
+    io.posts().expect_end();
+}
+
+#[test]
+fn a_response_that_a_client_is_still_receiving_is_not_cut_off() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.routes = vec![huge()]);
+        let mut http = server.http();
+        http.send(request("/huge"));
+        server.until_metric("http_requests", |requests| requests == 1);
+        server.drain(HOUR);
+        pass(SECOND);
+        let answer = http.response();
+        assert_eq!((answer.status, answer.body.len()), (200, HUGE_BYTES));
+        http.expect_end();
+        server.join();
+    });
+}
+
+#[test]
 fn new_clients_are_refused_during_a_drain() {
     let server = Server::start(1, |_| {});
     let upgrade = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -152,19 +186,23 @@ fn new_clients_are_refused_during_a_drain() {
     server.join();
 }
 
+const HUGE_BYTES: usize = 32 << 20;
+
+/// A response that is larger than all buffers on its way.
+fn huge() -> StaticRoute {
+    let body = vec![b'x'; HUGE_BYTES].into();
+    StaticRoute { path: "/huge".into(), content_type: "text/plain".into(), body }
+}
+
 #[test]
 fn clients_that_do_not_read_delay_no_drain() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| {
             options.app = App::Echo;
             options.limits.close_timeout = HOUR;
-            options.routes = vec![StaticRoute {
-                path: "/huge".into(),
-                content_type: "text/plain".into(),
-                body: vec![b'x'; 32 << 20].into(),
-            }];
+            options.routes = vec![huge()];
         });
-        server.document("k", &format!("\"{}\"", "x".repeat(32 << 20)));
+        server.document("k", &format!("\"{}\"", "x".repeat(HUGE_BYTES)));
         let mut sockets: [Ws; 4] = known(&server, || server.ws("/ws?feed=k"));
         for ws in &mut sockets {
             ws.send_text("hello");

@@ -192,7 +192,7 @@ impl Http {
 
     /// Returns `true` if the connection ends now, because no response is left. `finishing` is `true` if the node has drained.
     pub fn is_finished(&self, finishing: bool) -> bool {
-        !self.is_busy() && (self.finished || finishing && self.buffer.is_empty())
+        !self.is_busy() && self.finished || finishing && self.is_idle()
     }
 
     /// Returns `true` if the connection can continue when no bytes are in flight: with a request, or the move to another core.
