@@ -16,6 +16,10 @@ const DATA_BYTES_MAX: usize = 64 << 10;
 /// Maximum depth of a socket's `data` and state. RESUME nests them three levels deeper, and a JSON text of the link has at most 128.
 const RESUMED_DEPTH_MAX: usize = 120;
 
+/// Maximum number of questions to other nodes about the sockets of a session: a client could otherwise cause any number, each to all nodes. A
+/// client shows a private id once in each namespace.
+const SEARCHES_MAX: u8 = 32;
+
 /// Bytes that a session or a socket needs beside its texts.
 const ENTRY_BYTES: usize = 128;
 
@@ -112,6 +116,8 @@ pub(crate) struct Known {
     pub(crate) queued: LinkQueued,
     /// `true` from a DISCONNECT of the client until its worker has removed a socket.
     is_leaving: bool,
+    /// Number of questions to other nodes about sockets of the session.
+    searches: u8,
 }
 
 #[derive(Serialize)]
@@ -164,7 +170,7 @@ impl Known {
         text.pop();
         let queued = handshake.queued.clone();
         let (transport, sockets) = (handshake.transport, Vec::new());
-        Self { app, handshake: text.into(), transport, sockets, queued, is_leaving: false }
+        Self { app, handshake: text.into(), transport, sockets, queued, is_leaving: false, searches: 0 }
     }
 
     /// The handshake for OPEN.
@@ -306,6 +312,12 @@ impl Sessions {
                 }
             }
         });
+    }
+
+    /// Counts a question to the other nodes about a socket of a session. Returns `false` if there were [`SEARCHES_MAX`].
+    pub(crate) fn may_search(&mut self, session: LinkSession) -> bool {
+        let known = self.known.get_mut(&session).filter(|known| known.searches < SEARCHES_MAX);
+        known.map(|known| known.searches += 1).is_some()
     }
 
     /// The client has sent DISCONNECT for a namespace.

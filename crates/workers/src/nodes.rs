@@ -234,8 +234,12 @@ impl Nodes {
     pub(crate) fn held_bytes(&self) -> usize {
         let neighbors = self.apps.iter().flat_map(|app| app.neighbors.values());
         let settings: usize = neighbors.map(|neighbor| neighbor.bytes).sum();
-        let outgoing: usize = self.outgoing.iter().map(Outgoing::bytes).sum();
-        outgoing + settings + self.links.links.len() * LINK_BYTES
+        self.outgoing_bytes() + settings + self.links.links.len() * LINK_BYTES
+    }
+
+    /// Size of the messages that wait for the engine.
+    pub(crate) fn outgoing_bytes(&self) -> usize {
+        self.outgoing.iter().map(Outgoing::bytes).sum()
     }
 
     /// The number of another node's link, for this node's workers.

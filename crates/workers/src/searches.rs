@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  begin ── a node has the socket ──► found ── its broadcasts have arrived ──► finished
+//!     ├──── a node has the socket, but found ones that wait are too large ───► finished: not found
 //!     ├──── all nodes have answered, or have left ───────────────────────────► finished: not found
 //!     └──── [`SEARCH_TIME`], the engine is lost ─────────────────────────────► finished: not found
 //! ```
@@ -18,6 +19,8 @@ const SEARCH_TIME: Duration = Duration::from_secs(2);
 const SEARCHES_MAX: usize = 1_024;
 /// Maximum length of a private id, and of an offset, in bytes. Socket.IO's have about 20.
 const ID_BYTES_MAX: usize = 128;
+/// Maximum size of the sockets that wait for broadcasts. A client whose socket exceeds it starts a new session.
+const FOUND_BYTES_MAX: usize = 16 << 20;
 /// Bytes that a question takes beside its texts, and for each node that hasn't answered.
 const SEARCH_BYTES: usize = 256;
 const NODE_BYTES: usize = 16;
@@ -41,6 +44,8 @@ struct Search {
     /// Nodes that haven't answered.
     waiting: BTreeSet<u64>,
     found: Option<Found>,
+    /// Size of the found socket.
+    found_bytes: usize,
     until: Instant,
 }
 
@@ -71,7 +76,7 @@ impl Searches {
             return Err(asker);
         }
         self.last = self.last.wrapping_add(1);
-        let search = Search { asker, waiting: nodes, found: None, until: now + SEARCH_TIME };
+        let search = Search { asker, waiting: nodes, found: None, found_bytes: 0, until: now + SEARCH_TIME };
         self.open.insert(self.last, search);
         Ok(self.last)
     }
@@ -89,12 +94,17 @@ impl Searches {
         self.finish(number)
     }
 
-    /// A node has given the socket. The question is finished at `until`.
-    pub(crate) fn handle_found(&mut self, number: u32, found: Found, until: Instant) {
-        if let Some(search) = self.open.get_mut(&number) {
-            search.waiting.clear();
-            (search.found, search.until) = (Some(found), until);
+    /// A node has given the socket. The question is finished at `until`, or now and without the socket if too much waits.
+    pub(crate) fn handle_found(&mut self, number: u32, found: Found, until: Instant) -> Option<Finished> {
+        let found_bytes = found.0.bytes() + found.1.bytes();
+        let waiting: usize = self.open.values().map(|search| search.found_bytes).sum();
+        if waiting + found_bytes > FOUND_BYTES_MAX {
+            return self.finish(number);
         }
+        let search = self.open.get_mut(&number)?;
+        search.waiting.clear();
+        (search.found, search.found_bytes, search.until) = (Some(found), found_bytes, until);
+        None
     }
 
     fn finish(&mut self, number: u32) -> Option<Finished> {
@@ -130,8 +140,8 @@ impl Searches {
     /// Bytes that the questions hold.
     pub(crate) fn bytes(&self) -> usize {
         let of_search = |search: &Search| {
-            let found = search.found.as_ref().map_or(0, |(given, _)| given.bytes());
-            SEARCH_BYTES + search.asker.key.1.len() + search.waiting.len() * NODE_BYTES + found
+            let waiting = search.waiting.len() * NODE_BYTES;
+            SEARCH_BYTES + search.asker.key.1.len() + waiting + search.found_bytes
         };
         self.open.values().map(of_search).sum()
     }
@@ -140,10 +150,33 @@ impl Searches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recovery::{Origins, Persisted};
+    use stentor_link::Json;
+    use stentor_ports::LinkMessages;
 
     fn asker(pid: &str) -> Asker {
         let (session, owner) = (LinkSession::from_bits(1), (1, Handle(1)));
         Asker { app: 0, session, owner, request: 1, key: ("/".into(), pid.into()) }
+    }
+
+    #[test]
+    fn found_sockets_that_wait_are_bounded() {
+        let (mut searches, now) = (Searches::default(), Instant::now());
+        let mut add = || {
+            let Ok(number) = searches.begin(asker("p"), "o", [1].into(), now) else {
+                panic!("there is room")
+            };
+            let data = Json::new(format!("\"{}\"", "x".repeat(1 << 20))).unwrap();
+            let socket = Persisted { id: "id".into(), rooms: Vec::new(), data, brought: None };
+            let given = Given { socket, missed: LinkMessages::new(), last: "o".into() };
+            let had = Had::read(&Origins::default().report(1), 1);
+            searches.handle_found(number, (given, had), now + SEARCH_TIME)
+        };
+        assert!((0..15).all(|_| add().is_none()));
+        assert!(add().is_some_and(|(_, found)| found.is_none()));
+        assert!(searches.bytes() > 15 << 20);
+        let finished = searches.handle_timeout(now + SEARCH_TIME);
+        assert!(finished.len() == 15 && finished.iter().all(|(_, found)| found.is_some()));
     }
 
     #[test]

@@ -13,6 +13,10 @@ use stentor_ports::LinkSession;
 /// Maximum length of an answer to another node, in bytes. A client that needs a longer one isn't recovered.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
+/// Size of the messages that wait for the engine above which this node gives no further sockets to other nodes. The answers to one message
+/// could otherwise have 1,000 times its size, and the node that asks would drop them, and broadcasts with them.
+const WAITING_BYTES_MAX: usize = 2 << 20;
+
 /// The socket in TAKEN.
 #[derive(Serialize, Deserialize)]
 struct Taken<'a> {
@@ -67,6 +71,9 @@ impl Applications {
         let Some(owner) = self.applications[app].known_by(id_of(session)) else { return false };
         let (namespace, pid) = ((*key.0).into(), key.1.clone());
         let asker = Asker { app, session, owner, request, key };
+        if !self.sessions.may_search(session) {
+            return false;
+        }
         let Ok(request) = self.searches.begin(asker, offset, nodes.neighbors(app), now) else { return false };
         nodes.write(app, None, &NodeEntry::Take { request, namespace, pid, offset: offset.into() });
         true
@@ -90,11 +97,13 @@ impl Applications {
         offset: &str,
         now: Instant,
     ) {
+        let Some(nodes) = &mut self.nodes else { return };
         let recovery = &mut self.recoveries[app];
-        let given = recovery.give(key, offset, now).filter(|given| given.missed.len() <= u16::MAX.into());
-        let had = recovery.origins.report(node);
+        let has_room = nodes.outgoing_bytes() <= WAITING_BYTES_MAX;
+        let given = if has_room { recovery.give(key, offset, now) } else { None };
+        let given = given.filter(|given| given.missed.len() <= u16::MAX.into());
         let taken = given.and_then(|Given { socket: Persisted { id, rooms, data, .. }, missed, last }| {
-            let data = serde_json::from_str(data.as_str()).ok()?;
+            let (data, had) = (serde_json::from_str(data.as_str()).ok()?, recovery.origins.report(node));
             let text =
                 serde_json::to_string(&Taken { sid: id.into(), rooms, data, last: last.into(), had }).ok()?;
             Some(NodeEntry::Taken { request, socket: Json::new(text)?, missed: to_worker(missed) })
@@ -104,7 +113,7 @@ impl Applications {
             Some(NodeEntry::Taken { request, socket, missed })
         };
         let answer = taken.filter(|taken| stentor_link::Entry::encoded_len(taken) <= ANSWER_BYTES_MAX);
-        if let (Some(nodes), Some(answer)) = (&mut self.nodes, answer.or_else(none)) {
+        if let Some(answer) = answer.or_else(none) {
             nodes.write(app, Some(node), &answer);
         }
     }
@@ -128,7 +137,8 @@ impl Applications {
             (Some(found), Some(nodes)) => {
                 // Until then, broadcasts that the other node has had may be on their way to this one.
                 let until = now + nodes.delay_max();
-                self.searches.handle_found(request, found, until);
+                let finished = self.searches.handle_found(request, found, until);
+                self.finish_searches(finished, now);
                 self.handle_searches(now);
             }
             _ => {

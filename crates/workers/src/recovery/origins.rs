@@ -50,7 +50,7 @@ impl Had {
         self.0.get(&source.node).is_some_and(|last| source.number <= *last)
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.0.len() * ORIGIN_BYTES
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn broadcast(offset: &str, rooms: Names, except: Names) -> WorkerEntr
     WorkerEntry::Broadcast { namespace: ROOT, broadcast }
 }
 
-fn persist(id: &str, pid: &str, rooms: &Names) -> WorkerEntry {
+pub(crate) fn persist(id: &str, pid: &str, rooms: &Names) -> WorkerEntry {
     let (id, pid, rooms) = (id.into(), pid.into(), rooms.clone());
     WorkerEntry::Persist { namespace: ROOT, id, pid, rooms, data: json(r#"{"name":"Ann"}"#) }
 }

@@ -1,14 +1,14 @@
 //! Clients that return to another node of a cluster.
 
 use crate::nodes::{Engine, peers};
-use crate::recovery::{RECOVERY, add, broadcast, declare, lose, opened, restore, restored};
-use crate::rig::{Rig, Worker, json};
+use crate::recovery::{RECOVERY, ROOT, add, broadcast, declare, lose, opened, persist, restore, restored};
+use crate::rig::{Rig, Worker, json, text};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stentor_link::{Handle, Messages, Name, Names, NodeEntry, ServerEntry, WorkerEntry, Writer};
+use stentor_link::{Broadcast, Handle, Messages, Name, Names, NodeEntry, ServerEntry, WorkerEntry, Writer};
 use stentor_ports::fake::names;
 use stentor_ports::{LinkBroadcast, LinkEntry, LinkMessage, LinkSocket};
 use tokio::time::Instant;
@@ -203,6 +203,62 @@ async fn answers_of_other_nodes_are_checked() {
         }
         assert_eq!(rig.metric("link_cluster_messages_refused", &["chat"]), u64::from(is_refused), "{socket}");
     }
+}
+
+/// The answers to many questions at once take much more memory than the questions.
+#[tokio::test(start_paused = true)]
+async fn a_node_gives_only_as_many_sockets_at_once_as_the_other_node_takes() {
+    const CLIENTS: u64 = 40;
+    let engine = Arc::<Engine>::default();
+    let mut nodes = start(&engine, 2).await;
+    let pid = |session: u64| format!("p{session}");
+    let rooms = names(&["id"]);
+    let (rig, worker) = &mut nodes[0];
+    worker.write_handled(&[declare()]).await;
+    for session in 1..=CLIENTS {
+        rig.open(session);
+        let handle = opened(worker).await;
+        worker.write_handled(&[add(handle, "id", &pid(session), &rooms)]).await;
+    }
+    let messages = std::iter::once(text(&"x".repeat(400 << 10))).collect();
+    let long = Broadcast { offset: Some("long".into()), messages, ..Broadcast::default() };
+    let long = WorkerEntry::Broadcast { namespace: ROOT, broadcast: long };
+    worker.write_handled(&[to_all("seen"), long]).await;
+    for session in 1..=CLIENTS {
+        rig.close(session);
+        while !matches!(worker.entry().await, ServerEntry::Closed { .. }) {}
+        worker.write_handled(&[persist("id", &pid(session), &rooms)]).await;
+    }
+    let (rig, worker) = &mut nodes[1];
+    let mut asked = Vec::new();
+    for session in 1..=CLIENTS {
+        rig.open(session);
+        asked.push(restore(opened(worker).await, &pid(session), "seen"));
+    }
+    worker.write(&asked).await;
+    let mut recovered = 0;
+    for _ in 0..CLIENTS {
+        recovered += u64::from(restored(worker).await != "null");
+    }
+    assert_eq!(recovered, 6, "2 MiB and one socket");
+    assert_eq!(nodes[0].0.metric("link_recovery_sockets", &["chat"]), CLIENTS - recovered);
+}
+
+/// A client leaves a namespace and connects again, with another private id each time.
+#[tokio::test(start_paused = true)]
+async fn a_client_causes_few_questions_to_other_nodes() {
+    let engine = Arc::<Engine>::default();
+    let mut nodes = start(&engine, 2).await;
+    let (rig, worker) = &mut nodes[1];
+    let before = rig.metric("link_cluster_entries_sent", &["chat"]);
+    rig.open(2);
+    let handle = opened(worker).await;
+    let asked: Vec<WorkerEntry> = (0..40).map(|n| restore(handle, &format!("p{n}"), "seen")).collect();
+    worker.write(&asked).await;
+    for _ in &asked {
+        assert_eq!(restored(worker).await, "null");
+    }
+    assert_eq!(rig.metric("link_cluster_entries_sent", &["chat"]), before + 32);
 }
 
 /// The answer to a worker that is behind would end its link.
