@@ -141,9 +141,9 @@ impl Claim {
         }
     }
 
-    /// `true` if the client's former node has given it the broadcast, or has returned it as missed.
+    /// `true` if the client comes from another node, and doesn't miss the broadcast or receives it as missed at that node.
     fn has(&self, logged: &Logged) -> bool {
-        self.moved.as_ref().is_some_and(|moved| moved.had.has(logged.source))
+        self.moved.as_ref().is_some_and(|moved| moved.has(logged))
     }
 }
 

@@ -42,9 +42,20 @@ pub(super) struct Moved {
 }
 
 impl Moved {
+    /// `true` if the client doesn't miss a broadcast of this node's log.
+    pub(super) fn has(&self, logged: &Logged) -> bool {
+        is_had(&self.had, logged)
+    }
+
     pub(super) fn bytes(&self) -> usize {
         content(&self.missed) + self.had.bytes() + self.last.len()
     }
+}
+
+/// Returns `true` if a client from a node that has had these broadcasts doesn't miss a broadcast of this node's log: the former node has had it,
+/// or it was only for sockets of this node.
+fn is_had(had: &Had, logged: &Logged) -> bool {
+    logged.broadcast.is_local || had.has(logged.source)
 }
 
 impl Recovery {
@@ -78,7 +89,7 @@ impl Recovery {
     ) -> Option<&Persisted> {
         let Given { socket, missed, last } = given;
         let from = self.first_unknown(&had);
-        let own = self.missed(&namespace, &socket.rooms, from).filter(|logged| !had.has(logged.source));
+        let own = self.missed(&namespace, &socket.rooms, from).filter(|logged| !is_had(&had, logged));
         let bytes = own.map(|logged| content(&logged.broadcast.messages)).sum::<usize>() + content(&missed);
         if bytes > self.options.missed_bytes_max || kept_bytes(&pid, &socket) > SOCKET_BYTES_MAX {
             return None;

@@ -33,6 +33,13 @@ impl Table {
         self.recovery.log("/".into(), (offset.into(), source), broadcast, (self.now, self.ttl));
     }
 
+    /// Logs a broadcast of this node for sockets of one worker.
+    fn log_local(&mut self, offset: &str) {
+        let broadcast = LinkBroadcast { is_local: true, ..(*broadcast(&[], &[], offset)).clone() };
+        let source = self.recovery.origins.draw();
+        self.recovery.log("/".into(), (offset.into(), source), broadcast.into(), (self.now, self.ttl));
+    }
+
     fn persist(&mut self, pid: &str, rooms: &[&str]) {
         self.recovery.persist(("/".into(), pid.into()), socket(rooms), (self.now, self.ttl));
     }
@@ -343,15 +350,17 @@ fn a_client_that_returns_to_another_node_misses_and_repeats_nothing() {
     here.persist("pid", &["id"]);
     here.log("/", "1.2", &[], &[]);
     there.log_of(1, 2, "1.2");
+    here.log_local("1.3");
     // These are on their way to the node that the client has left.
     there.log_of(3, 2, "3.2");
     there.log("/", "2.2", &["id"], &[]);
     there.log("/", "2.3", &["elsewhere"], &[]);
+    there.log_local("2.4");
     assert!(here.bring_to(&mut there, 7, "pid", "1.1"));
     assert!(!here.bring_to(&mut there, 8, "pid", "1.1"), "the socket has moved");
     // This one is sent before the client's socket is there.
     there.log_of(3, 3, "3.3");
-    let expect = ["3.1", "2.1", "1.2", "3.2", "2.2", "3.3"].map(String::from).into();
+    let expect = ["3.1", "2.1", "1.2", "1.3", "3.2", "2.2", "3.3"].map(String::from).into();
     assert_eq!(there.complete(7, "pid"), Some(Ok(expect)));
     assert_eq!((here.recovery.stats().sockets, there.recovery.stats().recovered), (0, 1));
 }
@@ -370,10 +379,15 @@ fn a_socket_of_another_node_is_bounded_and_belongs_to_one_session() {
     }
     assert!(!here.bring_to(&mut there, 1, "a", "seen"), "the client has missed too much");
     assert!(here.bring_to(&mut there, 1, "b", "3"));
-    assert!(there.recovery.bytes() > 0);
+    assert!(there.recovery.bytes() > kept_bytes("b", &socket(&["id"])), "with the missed message");
     // The session ends before it has the socket.
     there.recovery.release_all(LinkSession::from_bits(1));
     assert_eq!((there.claim(2, "b", "seen"), there.recovery.stats().sockets), (None, 0));
+    // The node that has the socket may have another bound.
+    let large = socket(&[&"r".repeat(SOCKET_BYTES_MAX)]);
+    let given = Given { socket: large, missed: LinkMessages::new(), last: "4".into() };
+    let (key, had) = (("/".into(), "d".into()), Had::read(&here.recovery.origins.report(2), 1));
+    assert!(there.recovery.bring(LinkSession::from_bits(4), key, (given, had), there.now).is_none());
     // The broadcasts that it has missed are evicted before it has the socket.
     there.log("/", "first", &[], &[]);
     there.pass(TTL / 2);
