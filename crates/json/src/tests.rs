@@ -167,6 +167,9 @@ fn depth_is_bounded() {
         let too_deep = Err(Error::TooDeep(most * open.len()));
         assert_eq!(check(&text(most + 1)), too_deep);
         assert_eq!(check(&text(1_000_000)), too_deep);
+        for text in [most, most + 1].map(text).iter().filter(|text| text.starts_with('[')) {
+            assert_eq!(array_ends(text, 0).map(|ends| ends.end), value_end(text, 0));
+        }
     }
     // The depths of siblings don't add up.
     assert_eq!(check(&format!("[{}[]]", "[[]],".repeat(1000))), Ok(()));
@@ -384,6 +387,15 @@ fn compare(text: &str) {
             let is_escaped = first.starts_with('"') && first.contains('\\');
             assert_eq!(is_first_escaped, is_escaped, "{text:?}");
             assert!(text[..first_end].ends_with(first), "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn arrays_end_with_their_bracket() {
+    for end in ["", "]", "}", ",]", ",}", " ]", " , ]", ":1]", "]]", "\"]"] {
+        for inside in ["", " ", "1", "\"a\"", "\"a\",\"b\"", "[]", "{\"a\":[1]}", "\"\\n\",1"] {
+            compare(&format!("[{inside}{end}"));
         }
     }
 }

@@ -33,6 +33,7 @@ fn examples_of_the_protocol_are_parsed() {
     check_all(r#"2["hello",1]"#, Ok(r#"/ event "hello" 1"#));
     check_all(r#"2/admin,456["project:delete",123]"#, Ok(r#"/admin event 456 "project:delete" 123"#));
     check_all(r#"2["message",1,"2",{"3":[true]}]"#, Ok(r#"/ event "message" 1|"2"|{"3":[true]}"#));
+    check_all(r#"313["bar"]"#, Ok(r#"/ ack 13 "bar""#));
     check_all(r#"3/admin,13["bar"]"#, Ok(r#"/admin ack 13 "bar""#));
     check_all("3/admin,456[]", Ok("/admin ack 456 "));
     check_all("1", Ok("/ disconnect"));
