@@ -5,28 +5,16 @@ use crate::feeds::FeedStats;
 use crate::frame::FrameError;
 use crate::rooms::RoomStats;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stentor_ports::{Metric, MetricKind, plain_metrics};
+use stentor_ports::{Metric, MetricKind, named, plain_metrics};
 
-/// The outcome of a search for a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Found,
-    NotFound,
-    Timeout,
-    Failed,
-}
-
-impl Outcome {
-    pub(crate) const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Timeout, Self::Failed];
-
-    /// The outcome's label in metrics.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Found => "found",
-            Self::NotFound => "not_found",
-            Self::Timeout => "timeout",
-            Self::Failed => "failed",
-        }
+named! {
+    /// The outcome of a search for a socket.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Outcome {
+        Found = "found",
+        NotFound = "not_found",
+        Timeout = "timeout",
+        Failed = "failed",
     }
 }
 
@@ -165,7 +153,7 @@ impl Counters {
             MetricKind::Counter,
             "cluster_history_resyncs",
             "Gaps in rooms with history that members were notified of, because the messages couldn't be read.",
-            resyncs.map(|(reason, count)| (reason.label(), *count)),
+            resyncs.map(|(reason, count)| (reason.name(), *count)),
         ));
         all.extend(plain_metrics! {
             /// Messages to rooms published to other nodes.
@@ -193,7 +181,7 @@ impl Counters {
             MetricKind::Counter,
             "cluster_recoveries",
             "Socket.IO clients that reconnected to this node with a socket of another one, by outcome.",
-            finds.map(|(outcome, count)| (outcome.label(), value(count))),
+            finds.map(|(outcome, count)| (outcome.name(), value(count))),
         ));
         all.extend(plain_metrics! {
             /// Socket.IO sockets handed over to other nodes, to which their clients have reconnected.

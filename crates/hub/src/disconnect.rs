@@ -3,133 +3,74 @@
 //! Clients must not reconnect unchanged after codes 44xx: the server would refuse them again. They may
 //! reconnect after codes 45xx, after a delay if the server states one. Lower codes are those of RFC 6455.
 
-/// Reason for which the server ends a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Disconnect {
+/// Declares the reasons, each with its close code, its name in metrics and the reason in words.
+macro_rules! disconnects {
+    ($($(#[$doc:meta])+ $why:ident = $code:literal, $name:literal, $reason:literal;)+) => {
+        /// Reason for which the server ends a session.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Disconnect { $($(#[$doc])+ $why,)+ }
+
+        impl Disconnect {
+            /// All reasons, for documents and tests.
+            pub const ALL: [Self; [$($code),+].len()] = [$(Self::$why),+];
+
+            /// Returns the WebSocket close code.
+            pub fn code(self) -> u16 {
+                match self { $(Self::$why => $code,)+ }
+            }
+
+            /// Returns the name in metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$why => $name,)+ }
+            }
+
+            /// Returns the reason in words, at most 123 bytes.
+            pub fn reason(self) -> &'static str {
+                match self { $(Self::$why => $reason,)+ }
+            }
+        }
+    };
+}
+
+disconnects! {
     /// The server drains (deployment, shutdown).
-    Shutdown,
+    Shutdown = 4500, "shutdown", "the server is shutting down";
     /// The session's send buffer is full.
-    SlowConsumer,
+    SlowConsumer = 4501, "slow_consumer", "the client reads too slowly: its send buffer is full";
     /// The process is at its memory budget, and this session holds much of it.
-    Overloaded,
+    Overloaded = 4502, "overloaded", "the server is at its memory limit and this session holds much of it";
     /// The client has not answered a heartbeat.
-    HeartbeatTimeout,
+    HeartbeatTimeout = 4503, "heartbeat_timeout", "the heartbeat was not answered";
     /// A message was not complete in time.
-    MessageTimeout,
+    MessageTimeout = 4504, "message_timeout", "the message was not complete in time";
     /// The client sent a message that this endpoint doesn't accept.
-    NotAccepted,
+    NotAccepted = 4400, "not_accepted", "this connection accepts no messages";
     /// The feed does not exist.
-    NotFound,
+    NotFound = 4404, "not_found", "there is no such feed";
     /// The request for a subscription was malformed.
-    BadRequest,
+    BadRequest = 4401, "bad_request", "the request was malformed";
     /// The client opened a Socket.IO connection and connected to no namespace in time.
-    NotConnected,
+    NotConnected = 4402, "not_connected", "no namespace was connected in time";
     /// The application ends the session.
-    ClosedByApplication,
+    ClosedByApplication = 4403, "closed_by_application", "the application ended the session";
     /// The client violated the protocol of its connection.
-    ProtocolError,
+    ProtocolError = 4405, "protocol_error", "the client broke the protocol";
     /// The client lacks permission for its request.
-    NotAllowed,
+    NotAllowed = 4406, "not_allowed", "the client may not subscribe to this";
     /// The client's token was revoked.
-    TokenRevoked,
+    TokenRevoked = 4407, "token_revoked", "the token was revoked";
     /// The client presented no token, or an invalid one.
-    TokenRefused,
+    TokenRefused = 4408, "token_refused", "no valid token was presented";
     /// The client's token has expired.
-    TokenExpired,
+    TokenExpired = 4505, "token_expired", "the token has expired; reconnect with a new one";
     /// The client exceeds its rate limits.
-    TooManyRequests,
+    TooManyRequests = 4506, "too_many_requests", "the client sent too many requests";
 }
 
 impl Disconnect {
-    /// All reasons, for documents and tests.
-    pub const ALL: [Self; 16] = [
-        Self::Shutdown,
-        Self::SlowConsumer,
-        Self::Overloaded,
-        Self::HeartbeatTimeout,
-        Self::MessageTimeout,
-        Self::NotAccepted,
-        Self::NotFound,
-        Self::BadRequest,
-        Self::NotConnected,
-        Self::ClosedByApplication,
-        Self::ProtocolError,
-        Self::NotAllowed,
-        Self::TokenRevoked,
-        Self::TokenRefused,
-        Self::TokenExpired,
-        Self::TooManyRequests,
-    ];
-
-    /// Returns the WebSocket close code.
-    pub fn code(self) -> u16 {
-        match self {
-            Self::NotAccepted => 4400,
-            Self::BadRequest => 4401,
-            Self::NotConnected => 4402,
-            Self::ClosedByApplication => 4403,
-            Self::NotFound => 4404,
-            Self::ProtocolError => 4405,
-            Self::NotAllowed => 4406,
-            Self::TokenRevoked => 4407,
-            Self::TokenRefused => 4408,
-            Self::Shutdown => 4500,
-            Self::SlowConsumer => 4501,
-            Self::Overloaded => 4502,
-            Self::HeartbeatTimeout => 4503,
-            Self::MessageTimeout => 4504,
-            Self::TokenExpired => 4505,
-            Self::TooManyRequests => 4506,
-        }
-    }
-
-    /// Returns the reason in words, at most 123 bytes.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Shutdown => "the server is shutting down",
-            Self::SlowConsumer => "the client reads too slowly: its send buffer is full",
-            Self::Overloaded => "the server is at its memory limit and this session holds much of it",
-            Self::HeartbeatTimeout => "the heartbeat was not answered",
-            Self::MessageTimeout => "the message was not complete in time",
-            Self::NotAccepted => "this connection accepts no messages",
-            Self::NotFound => "there is no such feed",
-            Self::BadRequest => "the request was malformed",
-            Self::NotConnected => "no namespace was connected in time",
-            Self::ClosedByApplication => "the application ended the session",
-            Self::ProtocolError => "the client broke the protocol",
-            Self::NotAllowed => "the client may not subscribe to this",
-            Self::TokenRevoked => "the token was revoked",
-            Self::TokenRefused => "no valid token was presented",
-            Self::TokenExpired => "the token has expired; reconnect with a new one",
-            Self::TooManyRequests => "the client sent too many requests",
-        }
-    }
-
     /// Returns `true` if the client should reconnect.
     pub fn reconnect(self) -> bool {
         self.code() >= 4500
-    }
-
-    /// Returns the name in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Shutdown => "shutdown",
-            Self::SlowConsumer => "slow_consumer",
-            Self::Overloaded => "overloaded",
-            Self::HeartbeatTimeout => "heartbeat_timeout",
-            Self::MessageTimeout => "message_timeout",
-            Self::NotAccepted => "not_accepted",
-            Self::NotFound => "not_found",
-            Self::BadRequest => "bad_request",
-            Self::NotConnected => "not_connected",
-            Self::ClosedByApplication => "closed_by_application",
-            Self::ProtocolError => "protocol_error",
-            Self::NotAllowed => "not_allowed",
-            Self::TokenRevoked => "token_revoked",
-            Self::TokenRefused => "token_refused",
-            Self::TokenExpired => "token_expired",
-            Self::TooManyRequests => "too_many_requests",
-        }
     }
 }
 

@@ -22,112 +22,56 @@ const TIGHT_PERCENT: usize = 95;
 /// at once.
 const RELIEVED_PERCENT: usize = 90;
 
-/// Classes of held memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// Connections and clients, at their fixed size.
-    Connections,
-    /// Sessions of the hub.
-    Sessions,
-    /// Subscriptions of sessions.
-    Subscriptions,
-    /// Rooms and feeds that cores know of.
-    Rooms,
-    /// Entries of outboxes, without the frames and publications themselves.
-    Outboxes,
-    /// Received bytes that wait to be handled.
-    ReceiveBuffers,
-    /// Incomplete WebSocket messages.
-    Messages,
-    /// Bodies of requests.
-    Bodies,
-    /// Socket.IO packets with missing attachments.
-    Attachments,
-    /// Answers that clients haven't read, including those in flight.
-    Replies,
-    /// Packets and messages that wait for a client's next poll.
-    PollRecords,
-    /// Messages from the control plane that cores haven't received.
-    Inboxes,
-    /// Messages for other nodes that the broker hasn't taken.
-    Broker,
-    /// Open questions to the authorizer.
-    Decisions,
-    /// Identities of clients.
-    Identities,
-    /// Members of rooms with presence.
-    Presence,
-    /// Messages that wait for the cluster's engine, and messages of the engine that wait for this node.
-    Cluster,
-    /// Connections that are passed through to other nodes, with their buffers, and claimed names of sessions.
-    Relays,
-    /// Verified tokens, and the list of revocations.
-    Tokens,
-    /// TLS state of connections, at its fixed size, and its buffers.
-    Tls,
-    /// Questions to hooks, and their answers.
-    Hooks,
-    /// Sockets and messages of the application link, and frames for its workers.
-    Link,
-    /// Idempotency keys of clients' publications.
-    PublicationKeys,
-}
-
-impl Class {
-    /// All classes.
-    pub const ALL: [Self; 23] = [
-        Self::Connections,
-        Self::Sessions,
-        Self::Subscriptions,
-        Self::Rooms,
-        Self::Outboxes,
-        Self::ReceiveBuffers,
-        Self::Messages,
-        Self::Bodies,
-        Self::Attachments,
-        Self::Replies,
-        Self::PollRecords,
-        Self::Inboxes,
-        Self::Broker,
-        Self::Decisions,
-        Self::Identities,
-        Self::Presence,
-        Self::Cluster,
-        Self::Relays,
-        Self::Tokens,
-        Self::Tls,
-        Self::Hooks,
-        Self::Link,
-        Self::PublicationKeys,
-    ];
-
-    /// The label in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::Sessions => "sessions",
-            Self::Subscriptions => "subscriptions",
-            Self::Rooms => "rooms",
-            Self::Outboxes => "send_buffers",
-            Self::ReceiveBuffers => "receive_buffers",
-            Self::Messages => "messages",
-            Self::Bodies => "bodies",
-            Self::Attachments => "attachments",
-            Self::Replies => "replies",
-            Self::PollRecords => "poll_records",
-            Self::Inboxes => "inboxes",
-            Self::Broker => "broker",
-            Self::Decisions => "decisions",
-            Self::Identities => "identities",
-            Self::Presence => "presence",
-            Self::Cluster => "cluster",
-            Self::Relays => "relays",
-            Self::Tokens => "tokens",
-            Self::Tls => "tls",
-            Self::Hooks => "hooks",
-            Self::Link => "link",
-            Self::PublicationKeys => "publication_keys",
-        }
+crate::named! {
+    /// Classes of held memory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Class {
+        /// Connections and clients, at their fixed size.
+        Connections = "connections",
+        /// Sessions of the hub.
+        Sessions = "sessions",
+        /// Subscriptions of sessions.
+        Subscriptions = "subscriptions",
+        /// Rooms and feeds that cores know of.
+        Rooms = "rooms",
+        /// Entries of outboxes, without the frames and publications themselves.
+        Outboxes = "send_buffers",
+        /// Received bytes that wait to be handled.
+        ReceiveBuffers = "receive_buffers",
+        /// Incomplete WebSocket messages.
+        Messages = "messages",
+        /// Bodies of requests.
+        Bodies = "bodies",
+        /// Socket.IO packets with missing attachments.
+        Attachments = "attachments",
+        /// Answers that clients haven't read, including those in flight.
+        Replies = "replies",
+        /// Packets and messages that wait for a client's next poll.
+        PollRecords = "poll_records",
+        /// Messages from the control plane that cores haven't received.
+        Inboxes = "inboxes",
+        /// Messages for other nodes that the broker hasn't taken.
+        Broker = "broker",
+        /// Open questions to the authorizer.
+        Decisions = "decisions",
+        /// Identities of clients.
+        Identities = "identities",
+        /// Members of rooms with presence.
+        Presence = "presence",
+        /// Messages that wait for the cluster's engine, and messages of the engine that wait for this node.
+        Cluster = "cluster",
+        /// Connections that are passed through to other nodes, with their buffers, and claimed names of sessions.
+        Relays = "relays",
+        /// Verified tokens, and the list of revocations.
+        Tokens = "tokens",
+        /// TLS state of connections, at its fixed size, and its buffers.
+        Tls = "tls",
+        /// Questions to hooks, and their answers.
+        Hooks = "hooks",
+        /// Sockets and messages of the application link, and frames for its workers.
+        Link = "link",
+        /// Idempotency keys of clients' publications.
+        PublicationKeys = "publication_keys",
     }
 }
 

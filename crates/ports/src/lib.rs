@@ -28,6 +28,7 @@ mod link_nodes;
 mod lists;
 mod members;
 mod moving;
+mod named;
 mod networks;
 mod node_inbox;
 mod node_tag;

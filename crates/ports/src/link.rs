@@ -190,33 +190,25 @@ pub struct LinkHandshake {
     pub queued: LinkQueued,
 }
 
-/// The reason for the end of a session, in the words of Engine.IO.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkCloseReason {
-    /// The client has closed its transport, or it has left before its session was accepted.
-    TransportClose,
-    /// The client's heartbeat is missing.
-    PingTimeout,
-    /// The client has sent a malformed packet.
-    ParseError,
-    /// The server has closed the session: [`LinkEntry::Close`], a limit, or the shutdown of the node.
-    ForcedClose,
+crate::named! {
+    /// The reason for the end of a session, in the words of Engine.IO.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum LinkCloseReason {
+        /// The client has closed its transport, or it has left before its session was accepted.
+        TransportClose = "transport close",
+        /// The client's heartbeat is missing.
+        PingTimeout = "ping timeout",
+        /// The client has sent a malformed packet.
+        ParseError = "parse error",
+        /// The server has closed the session: [`LinkEntry::Close`], a limit, or the shutdown of the node.
+        ForcedClose = "forced close",
+    }
 }
 
 impl LinkCloseReason {
     /// `true` if the client may return and recover its sockets.
     pub fn is_recoverable(self) -> bool {
         self != Self::ParseError
-    }
-
-    /// The reason as Engine.IO names it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TransportClose => "transport close",
-            Self::PingTimeout => "ping timeout",
-            Self::ParseError => "parse error",
-            Self::ForcedClose => "forced close",
-        }
     }
 }
 

@@ -11,31 +11,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The state of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkState {
-    /// The worker takes sessions.
-    Up,
-    /// The worker hands its sessions over.
-    Draining,
-    /// The connection is broken, and may be restored.
-    Lost,
-    /// The link has ended, and its connection closes.
-    Ended,
-}
-
-impl LinkState {
-    /// All states.
-    pub const ALL: [Self; 4] = [Self::Up, Self::Draining, Self::Lost, Self::Ended];
-
-    /// The state in metrics and in the admin API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Draining => "draining",
-            Self::Lost => "lost",
-            Self::Ended => "ended",
-        }
+crate::named! {
+    /// The state of a link.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum LinkState {
+        /// The worker takes sessions.
+        Up = "up",
+        /// The worker hands its sessions over.
+        Draining = "draining",
+        /// The connection is broken, and may be restored.
+        Lost = "lost",
+        /// The link has ended, and its connection closes.
+        Ended = "ended",
     }
 }
 

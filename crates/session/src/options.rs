@@ -176,26 +176,17 @@ with_defaults! {
     }
 }
 
-/// The sites from which browsers send a cookie (RFC 6265bis, section 5.6.7).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SameSite {
-    /// Requests from the cookie's own site, and navigation from other sites.
-    #[default]
-    Lax,
-    /// Requests from the cookie's own site only.
-    Strict,
-    /// Requests from any site. Browsers require [`EngineIo::cookie_secure`] for this.
-    None,
-}
-
-impl SameSite {
-    /// The attribute's value.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lax => "Lax",
-            Self::Strict => "Strict",
-            Self::None => "None",
-        }
+crate::ports::named! {
+    /// The sites from which browsers send a cookie (RFC 6265bis, section 5.6.7).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum SameSite {
+        /// Requests from the cookie's own site, and navigation from other sites.
+        #[default]
+        Lax = "Lax",
+        /// Requests from the cookie's own site only.
+        Strict = "Strict",
+        /// Requests from any site. Browsers require [`EngineIo::cookie_secure`] for this.
+        None = "None",
     }
 }
 

@@ -16,33 +16,22 @@ const PROBLEMS_MAX: usize = 2_048;
 /// Number of newest problems among which an equal one is looked for.
 const COMPARED_MAX: usize = 16;
 
-/// A kind of problem of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
-    /// A subscription was refused, for a reason with this code.
-    SubscriptionRefused,
-    /// A publication was refused.
-    PublicationRefused,
-    /// Another request, or a message that can't be read, was refused.
-    RequestRefused,
-    /// A message or publication exceeded a limit of `[session_limits]`. The reason is the limit's key.
-    RateLimited,
-    /// Messages for the client were dropped: its send buffer was full, or they were volatile.
-    DeliveriesDropped,
-    /// The client broke the protocol.
-    ProtocolError,
-}
-
-impl Problem {
-    fn name(self) -> &'static str {
-        match self {
-            Self::SubscriptionRefused => "subscription_refused",
-            Self::PublicationRefused => "publication_refused",
-            Self::RequestRefused => "request_refused",
-            Self::RateLimited => "rate_limited",
-            Self::DeliveriesDropped => "deliveries_dropped",
-            Self::ProtocolError => "protocol_error",
-        }
+crate::ports::named! {
+    /// A kind of problem of a session.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Problem {
+        /// A subscription was refused, for a reason with this code.
+        SubscriptionRefused = "subscription_refused",
+        /// A publication was refused.
+        PublicationRefused = "publication_refused",
+        /// Another request, or a message that can't be read, was refused.
+        RequestRefused = "request_refused",
+        /// A message or publication exceeded a limit of `[session_limits]`. The reason is the limit's key.
+        RateLimited = "rate_limited",
+        /// Messages for the client were dropped: its send buffer was full, or they were volatile.
+        DeliveriesDropped = "deliveries_dropped",
+        /// The client broke the protocol.
+        ProtocolError = "protocol_error",
     }
 }
 

@@ -1,57 +1,35 @@
 //! Counters of connections that are passed through.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use stentor_ports::{Metric, MetricKind};
+use stentor_ports::{Metric, MetricKind, named};
 
-/// The reason why a connection couldn't be passed through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The other node doesn't listen, or broke off.
-    Unreachable,
-    /// The other node didn't answer in time.
-    TimedOut,
-    /// The other side isn't the expected node.
-    NotAuthentic,
-    /// The connection ended in between, or the node left.
-    Broken,
-}
-
-impl Failure {
-    const ALL: [Self; 4] = [Self::Unreachable, Self::TimedOut, Self::NotAuthentic, Self::Broken];
-
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::TimedOut => "timeout",
-            Self::NotAuthentic => "not_authentic",
-            Self::Broken => "broken",
-        }
+named! {
+    /// The reason why a connection couldn't be passed through.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Failure {
+        /// The other node doesn't listen, or broke off.
+        Unreachable = "unreachable",
+        /// The other node didn't answer in time.
+        TimedOut = "timeout",
+        /// The other side isn't the expected node.
+        NotAuthentic = "not_authentic",
+        /// The connection ended in between, or the node left.
+        Broken = "broken",
     }
 }
 
-/// The reason why the internal listener closed a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// The connection was the oldest of too many that hadn't proved themselves yet.
-    TooMany,
-    /// The other side doesn't know the secret.
-    NotAuthentic,
-    /// The other side didn't prove itself in time.
-    TimedOut,
-    /// The connection ended before the other side had proved itself.
-    Incomplete,
-}
-
-impl Refusal {
-    const ALL: [Self; 4] = [Self::TooMany, Self::NotAuthentic, Self::TimedOut, Self::Incomplete];
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::TooMany => "too_many",
-            Self::NotAuthentic => "not_authentic",
-            Self::TimedOut => "timeout",
-            Self::Incomplete => "incomplete",
-        }
+named! {
+    /// The reason why the internal listener closed a connection.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Refusal {
+        /// The connection was the oldest of too many that hadn't proved themselves yet.
+        TooMany = "too_many",
+        /// The other side doesn't know the secret.
+        NotAuthentic = "not_authentic",
+        /// The other side didn't prove itself in time.
+        TimedOut = "timeout",
+        /// The connection ended before the other side had proved itself.
+        Incomplete = "incomplete",
     }
 }
 
@@ -88,14 +66,14 @@ impl Counters {
                 MetricKind::Counter,
                 "cluster_relay_failures",
                 "Connections that couldn't be passed through to the node that has the session, or broke off.",
-                failures.map(|(reason, counter)| (reason.label(), value(counter))),
+                failures.map(|(reason, counter)| (reason.name(), value(counter))),
             ),
             Metric::by(
                 "reason",
                 MetricKind::Counter,
                 "cluster_internal_refused",
                 "Connections that the internal listener closed (cluster.listen).",
-                refusals.map(|(reason, counter)| (reason.label(), value(counter))),
+                refusals.map(|(reason, counter)| (reason.name(), value(counter))),
             ),
         ]
     }

@@ -173,7 +173,7 @@ impl Relays {
             Ok(owner) => owner,
             Err(failure) => {
                 self.counters.count_failure(failure);
-                tracing::debug!(%node, %address, reason = failure.label(), "a node can't be reached");
+                tracing::debug!(%node, %address, reason = failure.name(), "a node can't be reached");
                 // The connection is counted again where it arrives.
                 drop(permit);
                 return self.give_back(connection);

@@ -17,47 +17,24 @@ const CONFIRM_READS_MAX: u32 = 3;
 /// The position of a room that never had a message, according to the engine.
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
 
-/// The reason for notifying members that they may have missed messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Resync {
-    /// The history doesn't reach back to the missed messages.
-    Truncated,
-    /// The engine has begun another epoch.
-    Epoch,
-    /// The engine has lost the room.
-    Forgotten,
-    /// The engine has returned to an earlier position.
-    RolledBack,
-    /// The room had no message, and messages may have been published and expired while the connection was lost.
-    Unproven,
-    /// A message isn't an authentic frame of this version.
-    Unreadable,
-    /// The engine can't read the history.
-    Refused,
-}
-
-impl Resync {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Truncated,
-        Self::Epoch,
-        Self::Forgotten,
-        Self::RolledBack,
-        Self::Unproven,
-        Self::Unreadable,
-        Self::Refused,
-    ];
-
-    /// The label in metrics.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Truncated => "truncated",
-            Self::Epoch => "epoch",
-            Self::Forgotten => "forgotten",
-            Self::RolledBack => "rolled_back",
-            Self::Unproven => "unproven",
-            Self::Unreadable => "unreadable",
-            Self::Refused => "refused",
-        }
+stentor_ports::named! {
+    /// The reason for notifying members that they may have missed messages.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub(crate) enum Resync {
+        /// The history doesn't reach back to the missed messages.
+        Truncated = "truncated",
+        /// The engine has begun another epoch.
+        Epoch = "epoch",
+        /// The engine has lost the room.
+        Forgotten = "forgotten",
+        /// The engine has returned to an earlier position.
+        RolledBack = "rolled_back",
+        /// The room had no message, and messages may have been published and expired while the connection was lost.
+        Unproven = "unproven",
+        /// A message isn't an authentic frame of this version.
+        Unreadable = "unreadable",
+        /// The engine can't read the history.
+        Refused = "refused",
     }
 }
 

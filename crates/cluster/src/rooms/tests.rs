@@ -124,7 +124,7 @@ impl Cluster {
 
     fn resyncs(&self, index: usize) -> Vec<(&'static str, u64)> {
         let resyncs = self.nodes[index].rooms.stats().resyncs;
-        resyncs.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.label(), n)).collect()
+        resyncs.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.name(), n)).collect()
     }
 
     /// Checks that every member has all messages, and that no request and no publisher waits.

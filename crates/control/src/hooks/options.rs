@@ -7,31 +7,33 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A kind of question or notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HookKind {
-    /// A client wants to connect.
-    Connect,
-    /// A client wants to subscribe to a room or feed.
-    Subscribe,
-    /// A client wants to publish to a room.
-    Publish,
-    /// A client has sent an event.
-    Event,
-    /// A session has begun.
-    Connected,
-    /// A session has ended.
-    Disconnected,
-    /// A session has subscribed to a room or feed, or the server has added it there.
-    Subscribed,
-    /// A room or feed has its first subscriber on this node.
-    Occupied,
-    /// A room or feed has lost its last subscriber on this node.
-    Vacated,
-    /// Another node of the cluster was lost.
-    NodeLost,
-    /// A list of the rooms and feeds with subscribers on this node, sent after dropped notices.
-    Resync,
+stentor_ports::named! {
+    /// A kind of question or notice.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum HookKind {
+        /// A client wants to connect.
+        Connect = "connect",
+        /// A client wants to subscribe to a room or feed.
+        Subscribe = "subscribe",
+        /// A client wants to publish to a room.
+        Publish = "publish",
+        /// A client has sent an event.
+        Event = "event",
+        /// A session has begun.
+        Connected = "connected",
+        /// A session has ended.
+        Disconnected = "disconnected",
+        /// A session has subscribed to a room or feed, or the server has added it there.
+        Subscribed = "subscribed",
+        /// A room or feed has its first subscriber on this node.
+        Occupied = "occupied",
+        /// A room or feed has lost its last subscriber on this node.
+        Vacated = "vacated",
+        /// Another node of the cluster was lost.
+        NodeLost = "node_lost",
+        /// A list of the rooms and feeds with subscribers on this node, sent after dropped notices.
+        Resync = "resync",
+    }
 }
 
 impl HookKind {
@@ -47,23 +49,6 @@ impl HookKind {
         Self::NodeLost,
         Self::Resync,
     ];
-
-    /// Returns the name in the configuration, in requests and in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Subscribe => "subscribe",
-            Self::Publish => "publish",
-            Self::Event => "event",
-            Self::Connected => "connected",
-            Self::Disconnected => "disconnected",
-            Self::Subscribed => "subscribed",
-            Self::Occupied => "occupied",
-            Self::Vacated => "vacated",
-            Self::NodeLost => "node_lost",
-            Self::Resync => "resync",
-        }
-    }
 }
 
 /// The decision for a question that a hook doesn't answer.

@@ -238,31 +238,20 @@ pub struct Counters {
     pub evicted_keys: u64,
 }
 
-/// A reason why due keys wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// The upstream's `requests_per_second_max`.
-    RequestsPerSecond,
-    /// The upstream's `concurrency_max`.
-    Concurrency,
-    /// `fetches_max`, which all upstreams share.
-    Fetches,
-    /// `fetches_bytes_max`, because fetches mainly wait for memory.
-    FetchesBytes,
-    /// No limit, but the duration of fetches, which is longer than `poll_interval`.
-    FetchTime,
-}
-
-impl Limit {
-    /// Returns the name of the setting, or of the other cause.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RequestsPerSecond => "requests_per_second_max",
-            Self::Concurrency => "concurrency_max",
-            Self::Fetches => "feeds_limits.fetches_max",
-            Self::FetchesBytes => "feeds_limits.fetches_bytes_max",
-            Self::FetchTime => "response time",
-        }
+stentor_ports::named! {
+    /// A reason why due keys wait.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Limit {
+        /// The upstream's `requests_per_second_max`.
+        RequestsPerSecond = "requests_per_second_max",
+        /// The upstream's `concurrency_max`.
+        Concurrency = "concurrency_max",
+        /// `fetches_max`, which all upstreams share.
+        Fetches = "feeds_limits.fetches_max",
+        /// `fetches_bytes_max`, because fetches mainly wait for memory.
+        FetchesBytes = "feeds_limits.fetches_bytes_max",
+        /// No limit, but the duration of fetches, which is longer than `poll_interval`.
+        FetchTime = "response time",
     }
 }
 

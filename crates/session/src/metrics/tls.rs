@@ -9,29 +9,21 @@ use std::time::Duration;
 const HANDSHAKE_SECONDS: [f64; Seconds::BOUNDS] =
     [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// The reason why a handshake was not completed.
-#[derive(Clone, Copy, Debug)]
-pub enum HandshakeFailure {
-    /// The client broke the protocol, or offers nothing that the server accepts.
-    Protocol,
-    /// The handshake took longer than `limits.tls_handshake_timeout`.
-    Timeout,
-    /// The client spoke HTTP without TLS.
-    PlainHttp,
-    /// The handshake was the oldest one when `limits.tls_handshakes_max` was reached.
-    Evicted,
-    /// The connection ended.
-    Disconnected,
-}
-
-impl HandshakeFailure {
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Protocol, "protocol"),
-        (Self::Timeout, "timeout"),
-        (Self::PlainHttp, "plain_http"),
-        (Self::Evicted, "evicted"),
-        (Self::Disconnected, "disconnected"),
-    ];
+crate::ports::named! {
+    /// The reason why a handshake was not completed.
+    #[derive(Clone, Copy, Debug)]
+    pub enum HandshakeFailure {
+        /// The client broke the protocol, or offers nothing that the server accepts.
+        Protocol = "protocol",
+        /// The handshake took longer than `limits.tls_handshake_timeout`.
+        Timeout = "timeout",
+        /// The client spoke HTTP without TLS.
+        PlainHttp = "plain_http",
+        /// The handshake was the oldest one when `limits.tls_handshakes_max` was reached.
+        Evicted = "evicted",
+        /// The connection ended.
+        Disconnected = "disconnected",
+    }
 }
 
 /// Handshakes of one core.
@@ -68,7 +60,7 @@ pub(super) fn collect(cores: &[Arc<CoreMetrics>]) -> [Metric; 2] {
         })
     });
     let failed =
-        HandshakeFailure::ALL.map(|(why, name)| (name, sum(&|handshakes| &handshakes.failed[why as usize])));
+        HandshakeFailure::ALL.map(|why| (why.name(), sum(&|handshakes| &handshakes.failed[why as usize])));
     [
         Metric {
             name: "tls_handshakes",
