@@ -29,6 +29,7 @@ mod auth;
 mod client;
 mod control;
 mod current;
+mod declare;
 mod error;
 mod fair;
 mod feeds;

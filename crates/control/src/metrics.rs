@@ -4,6 +4,7 @@
 //! client libraries use. The format is OpenMetrics 1.0, which Prometheus and compatible systems read.
 
 use crate::auth::metrics::AuthMetrics;
+use crate::declare::metrics;
 use crate::options::AdminTls;
 use crate::options::ProcessCounter;
 use crate::process;
@@ -45,62 +46,41 @@ pub(crate) struct ReasonLabels {
     pub(crate) reason: &'static str,
 }
 
-/// Declares the control plane's own metrics, each with its type, its name without the prefix, and its help
-/// text.
-macro_rules! metrics {
-    ($($field:ident: $ty:ty = $new:expr, $name:literal, $help:literal;)+) => {
-        /// The control plane's own counters. Clones share them.
-        #[derive(Clone)]
-        pub(crate) struct Metrics {
-            $(pub(crate) $field: $ty,)+
-        }
-
-        impl Default for Metrics {
-            fn default() -> Self {
-                Self { $($field: $new,)+ }
-            }
-        }
-
-        impl Metrics {
-            fn register(&self, registry: &mut Registry) {
-                $(registry.register($name, $help, self.$field.clone());)+
-            }
-        }
-    };
-}
-
 type FetchSeconds = Family<UpstreamLabels, Histogram, fn() -> Histogram>;
 pub(crate) type Refusals = Family<ReasonLabels, Counter>;
 
 metrics! {
-    fetches: Family<FetchLabels, Counter> = Family::default(),
-        "feed_fetches", "Fetches of documents, by upstream and outcome";
-    // Buckets from 1 ms to 16 s.
-    fetch_seconds: FetchSeconds =
-        Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
-        "feed_fetch_seconds", "Duration of a fetch, including parsing and comparing the document, by upstream";
-    fetch_received_bytes: Family<UpstreamLabels, Counter> = Family::default(),
-        "feed_fetch_received_bytes", "Bytes of response bodies of upstreams, as received";
-    upstream_interval: Family<UpstreamLabels, Gauge<f64, AtomicU64>> = Family::default(),
-        "feed_upstream_interval_seconds",
-        "Time between two fetches of a key, by upstream: poll_interval, or longer as last measured";
-    upstream_max_age: Family<UpstreamLabels, Gauge<f64, AtomicU64>> = Family::default(),
-        "feed_upstream_max_age_seconds",
-        "Time between two fetches of a key that Cache-Control of the last response sets, by upstream; 0 while poll_interval applies";
-    publications: Counter = Counter::default(),
-        "admin_publications", "Messages published over the admin API";
-    publish_refusals: Refusals = Family::default(),
-        "admin_publish_refusals", "Publish requests that failed, by reason";
-    pushes: Counter = Counter::default(),
-        "feed_pushes", "Document versions pushed by backends";
-    push_refusals: Refusals = Family::default(),
-        "feed_push_refusals", "Requests to push or delete documents that failed, by reason";
-    admin_refusals: Refusals = Family::default(),
-        "admin_refusals", "Requests and connections refused by the admin port, by reason";
-    admin_connections: Gauge = Gauge::default(),
-        "admin_connections", "Open connections to the admin port";
-    mailbox_waits: Counter = Counter::default(),
-        "mailbox_waits", "Times that the control plane waited for a full mailbox of the data plane";
+    /// The control plane's own counters.
+    pub(crate) struct Metrics {
+        pub(crate) fetches: Family<FetchLabels, Counter>,
+            "feed_fetches", "Fetches of documents, by upstream and outcome";
+        // Buckets from 1 ms to 16 s.
+        pub(crate) fetch_seconds: FetchSeconds =
+            Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
+            "feed_fetch_seconds", "Duration of a fetch, including parsing and comparing the document, by upstream";
+        pub(crate) fetch_received_bytes: Family<UpstreamLabels, Counter>,
+            "feed_fetch_received_bytes", "Bytes of response bodies of upstreams, as received";
+        pub(crate) upstream_interval: Family<UpstreamLabels, Gauge<f64, AtomicU64>>,
+            "feed_upstream_interval_seconds",
+            "Time between two fetches of a key, by upstream: poll_interval, or longer as last measured";
+        pub(crate) upstream_max_age: Family<UpstreamLabels, Gauge<f64, AtomicU64>>,
+            "feed_upstream_max_age_seconds",
+            "Time between two fetches of a key that Cache-Control of the last response sets, by upstream; 0 while poll_interval applies";
+        pub(crate) publications: Counter,
+            "admin_publications", "Messages published over the admin API";
+        pub(crate) publish_refusals: Refusals,
+            "admin_publish_refusals", "Publish requests that failed, by reason";
+        pub(crate) pushes: Counter,
+            "feed_pushes", "Document versions pushed by backends";
+        pub(crate) push_refusals: Refusals,
+            "feed_push_refusals", "Requests to push or delete documents that failed, by reason";
+        pub(crate) admin_refusals: Refusals,
+            "admin_refusals", "Requests and connections refused by the admin port, by reason";
+        pub(crate) admin_connections: Gauge,
+            "admin_connections", "Open connections to the admin port";
+        pub(crate) mailbox_waits: Counter,
+            "mailbox_waits", "Times that the control plane waited for a full mailbox of the data plane";
+    }
 }
 
 impl Metrics {

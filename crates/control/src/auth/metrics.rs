@@ -1,11 +1,11 @@
 //! Metrics of tokens, keys and revocations.
 
 use super::fetch::FetchError;
+use crate::declare::metrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use stentor_auth::Refused;
 
@@ -28,62 +28,36 @@ pub(crate) struct IssuerLabels {
     pub(crate) issuer: Arc<str>,
 }
 
-/// The metrics. Clones share the values.
-#[derive(Clone, Default)]
-pub(crate) struct AuthMetrics {
-    pub(super) accepted: Counter,
-    pub(super) cached: Counter,
-    pub(super) anonymous: Counter,
-    pub(super) refused: Family<RefusalLabels, Counter>,
-    pub(super) denied: Counter,
-    pub(super) fetches: Family<FetchLabels, Counter>,
-    pub(super) keys: Family<IssuerLabels, Gauge>,
-    pub(super) waiting: Gauge,
-    pub(super) cache_bytes: Gauge,
-    pub(super) revocations: Gauge,
+metrics! {
+    /// The metrics.
+    pub(crate) struct AuthMetrics {
+        pub(super) accepted: Counter,
+            "auth_tokens_verified", "Tokens whose signature was verified and that were accepted";
+        pub(super) cached: Counter,
+            "auth_tokens_cached", "Tokens accepted because they were verified before";
+        pub(super) anonymous: Counter,
+            "auth_anonymous", "Clients accepted without a token";
+        pub(super) refused: Family<RefusalLabels, Counter>,
+            "auth_refusals", "Clients and tokens refused, by reason";
+        pub(super) denied: Counter,
+            "auth_denials", "Questions of clients that no permission allows";
+        pub(super) fetches: Family<FetchLabels, Counter>,
+            "auth_key_fetches", "Fetches of an issuer's keys, by issuer and outcome";
+        pub(super) keys: Family<IssuerLabels, Gauge>,
+            "auth_keys", "Keys of an issuer that are known";
+        pub(super) waiting: Gauge,
+            "auth_waiting_tokens", "Tokens that wait for the keys of their issuers";
+        pub(super) cache_bytes: Gauge,
+            "auth_cache_bytes", "Size of the tokens that were verified";
+        pub(super) revocations: Gauge,
+            "auth_revocations", "Entries of the list of revocations";
+    }
 }
 
 /// Reasons for refusing a client, in addition to the reasons for refusing a token ([`Refused::LABELS`]).
 pub(super) const REASONS: [&str; 4] = ["missing", "other_user", "revoked", "unavailable"];
 
 impl AuthMetrics {
-    pub(crate) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "auth_tokens_verified",
-            "Tokens whose signature was verified and that were accepted",
-            self.accepted.clone(),
-        );
-        registry.register(
-            "auth_tokens_cached",
-            "Tokens accepted because they were verified before",
-            self.cached.clone(),
-        );
-        registry.register("auth_anonymous", "Clients accepted without a token", self.anonymous.clone());
-        registry.register("auth_refusals", "Clients and tokens refused, by reason", self.refused.clone());
-        registry.register(
-            "auth_denials",
-            "Questions of clients that no permission allows",
-            self.denied.clone(),
-        );
-        registry.register(
-            "auth_key_fetches",
-            "Fetches of an issuer's keys, by issuer and outcome",
-            self.fetches.clone(),
-        );
-        registry.register("auth_keys", "Keys of an issuer that are known", self.keys.clone());
-        registry.register(
-            "auth_waiting_tokens",
-            "Tokens that wait for the keys of their issuers",
-            self.waiting.clone(),
-        );
-        registry.register(
-            "auth_cache_bytes",
-            "Size of the tokens that were verified",
-            self.cache_bytes.clone(),
-        );
-        registry.register("auth_revocations", "Entries of the list of revocations", self.revocations.clone());
-    }
-
     /// Adds one sample of every metric, for the generated reference.
     pub(crate) fn sample(&self, issuer: &Arc<str>) {
         for reason in REASONS.into_iter().chain(Refused::LABELS) {

@@ -2,12 +2,12 @@
 
 use super::failure::Cause;
 use super::options::HookKind;
+use crate::declare::metrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,46 +27,46 @@ struct CauseLabels {
     cause: &'static str,
 }
 
-/// The metrics of all hooks.
-#[derive(Clone)]
-pub(crate) struct Metrics {
-    requests: Family<HookLabels, Counter>,
-    request_failures: Family<CauseLabels, Counter>,
-    request_seconds: Family<HookLabels, Histogram, fn() -> Histogram>,
-    questions: Family<KindLabels, Counter>,
-    unanswered: Family<CauseLabels, Counter>,
-    cached: Family<HookLabels, Counter>,
-    breaker_open: Family<HookLabels, Gauge>,
-    in_flight: Family<HookLabels, Gauge>,
-    waiting: Family<HookLabels, Gauge>,
-    notices: Family<KindLabels, Counter>,
-    notices_dropped: Family<HookLabels, Counter>,
-    notices_waiting: Family<HookLabels, Gauge>,
-    emits_without_recipients: Family<HookLabels, Counter>,
-    emits_unconfirmed: Family<HookLabels, Counter>,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            requests: Family::default(),
-            request_failures: Family::default(),
-            // Buckets from 0.5 ms to 8 s.
-            request_seconds: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.0005, 2.0, 15))
-            }),
-            questions: Family::default(),
-            unanswered: Family::default(),
-            cached: Family::default(),
-            breaker_open: Family::default(),
-            in_flight: Family::default(),
-            waiting: Family::default(),
-            notices: Family::default(),
-            notices_dropped: Family::default(),
-            notices_waiting: Family::default(),
-            emits_without_recipients: Family::default(),
-            emits_unconfirmed: Family::default(),
-        }
+metrics! {
+    /// The metrics of all hooks.
+    pub(crate) struct Metrics {
+        requests: Family<HookLabels, Counter>,
+            "hook_requests", "Requests to hooks, by hook";
+        request_failures: Family<CauseLabels, Counter>,
+            "hook_request_failures",
+            "Requests to hooks that failed, and questions without an answer in a response, by hook and cause";
+        // Buckets from 0.5 ms to 8 s.
+        request_seconds: Family<HookLabels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 15))),
+            "hook_request_seconds", "Duration of a request, by hook";
+        questions: Family<KindLabels, Counter>,
+            "hook_questions", "Questions to hooks, by hook and kind";
+        unanswered: Family<CauseLabels, Counter>,
+            "hook_unanswered_questions",
+            "Questions that were refused or allowed because the hook gave no answer, by hook and cause";
+        cached: Family<HookLabels, Counter>,
+            "hook_cached_answers", "Questions answered from the cache, by hook";
+        breaker_open: Family<HookLabels, Gauge>,
+            "hook_breaker_open", "Whether the hook isn't asked because its requests fail, by hook";
+        in_flight: Family<HookLabels, Gauge>,
+            "hook_requests_in_flight", "Requests in flight, by hook";
+        waiting: Family<HookLabels, Gauge>,
+            "hook_waiting_questions", "Questions that wait for a request, by hook";
+        notices: Family<KindLabels, Counter>,
+            "hook_notices", "Notices for hooks, by hook and kind";
+        notices_dropped: Family<HookLabels, Counter>,
+            "hook_notices_dropped",
+            "Notices that were dropped because too many waited or the backend refused them, by hook";
+        notices_waiting: Family<HookLabels, Gauge>,
+            "hook_waiting_notices", "Notices that wait for a request, by hook";
+        emits_without_recipients: Family<HookLabels, Counter>,
+            "hook_emit_without_recipients",
+            "Messages in a hook's answers that no session was there to receive, by hook. Of a node in a cluster, only those to \
+             sessions by id";
+        emits_unconfirmed: Family<HookLabels, Counter>,
+            "hook_emit_unconfirmed",
+            "Messages in a hook's answers to sessions by id that may not have been delivered, because other nodes didn't answer \
+             or this one was too busy, by hook";
     }
 }
 
@@ -141,69 +141,6 @@ impl Metrics {
             emits_without_recipients: self.emits_without_recipients.get_or_create(&labels).clone(),
             emits_unconfirmed: self.emits_unconfirmed.get_or_create(&labels).clone(),
         }
-    }
-
-    pub(crate) fn register(&self, registry: &mut Registry) {
-        let Self {
-            requests,
-            request_failures,
-            request_seconds,
-            questions,
-            unanswered,
-            cached,
-            breaker_open,
-            in_flight,
-            waiting,
-            notices,
-            notices_dropped,
-            notices_waiting,
-            emits_without_recipients,
-            emits_unconfirmed,
-        } = self.clone();
-        registry.register("hook_requests", "Requests to hooks, by hook", requests);
-        registry.register(
-            "hook_request_failures",
-            "Requests to hooks that failed, and questions without an answer in a response, by hook and cause",
-            request_failures,
-        );
-        registry.register("hook_request_seconds", "Duration of a request, by hook", request_seconds);
-        registry.register("hook_questions", "Questions to hooks, by hook and kind", questions);
-        registry.register(
-            "hook_unanswered_questions",
-            "Questions that were refused or allowed because the hook gave no answer, by hook and cause",
-            unanswered,
-        );
-        registry.register("hook_cached_answers", "Questions answered from the cache, by hook", cached);
-        registry.register(
-            "hook_breaker_open",
-            "Whether the hook isn't asked because its requests fail, by hook",
-            breaker_open,
-        );
-        registry.register("hook_requests_in_flight", "Requests in flight, by hook", in_flight);
-        registry.register("hook_waiting_questions", "Questions that wait for a request, by hook", waiting);
-        registry.register("hook_notices", "Notices for hooks, by hook and kind", notices);
-        registry.register(
-            "hook_notices_dropped",
-            "Notices that were dropped because too many waited or the backend refused them, by hook",
-            notices_dropped,
-        );
-        registry.register(
-            "hook_waiting_notices",
-            "Notices that wait for a request, by hook",
-            notices_waiting,
-        );
-        registry.register(
-            "hook_emit_without_recipients",
-            "Messages in a hook's answers that no session was there to receive, by hook. Of a node in a cluster, only those to \
-             sessions by id",
-            emits_without_recipients,
-        );
-        registry.register(
-            "hook_emit_unconfirmed",
-            "Messages in a hook's answers to sessions by id that may not have been delivered, because other nodes didn't answer \
-             or this one was too busy, by hook",
-            emits_unconfirmed,
-        );
     }
 
     /// Makes every metric for a hook named `any`, for the generated reference.
