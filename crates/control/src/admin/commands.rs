@@ -188,24 +188,13 @@ pub(super) fn app_of(state: &State, name: &str) -> Result<LinkApp, Refusal> {
 pub(super) async fn handle(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
-    mut body: Body,
+    body: Body,
     fields: &[&str],
     command: impl AsyncFnOnce(&State, Request<'_>) -> Result<Response<Body>, Refusal>,
 ) -> Response<Body> {
-    let mut held = match read(&state, &headers, &mut body).await {
-        Ok(held) => held,
-        Err(refusal) => {
-            discard(body, &refusal).await;
-            return refuse(&state, refusal);
-        }
-    };
     let done = async {
-        // Serde would also accept an array of the fields' values.
-        let text = text_of(&mut held)?;
-        if !text.trim_start().starts_with('{') {
-            return Err(bad("a command must be a JSON object".into()));
-        }
-        let request: Request<'_> = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
+        let mut held = read(&state, &headers, body).await?;
+        let request: Request<'_> = parse(&mut held, "a command")?;
         request.allow(fields)?;
         command(&state, request).await
     };
@@ -217,43 +206,44 @@ pub(super) fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
     refusal.into_response()
 }
 
-/// Reads a command's body. Charges it twice, because the parsed command is a copy.
-async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Held, Refusal> {
-    if media_type(headers) != "application/json" {
-        return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
+/// Reads a command's body. Charges it twice, because the parsed command is a copy. The rest of a refused body is discarded.
+async fn read(state: &State, headers: &HeaderMap, mut body: Body) -> Result<Held, Refusal> {
+    let read = async {
+        if media_type(headers) != "application/json" {
+            return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
+        }
+        let bytes_max = state.options.load().message_bytes_max;
+        let held = read_whole(state, &mut body, bytes_max, too_long).await?;
+        held.hold_copy()?;
+        Ok(held)
+    };
+    let read = read.await;
+    if let Err(refusal) = &read {
+        discard(body, refusal).await;
     }
-    let bytes_max = state.options.load().message_bytes_max;
-    let held = read_whole(state, body, bytes_max, too_long).await?;
-    held.hold_copy()?;
-    Ok(held)
+    read
 }
 
-/// Reads a body of one JSON object, with its charge. `what` is the subject of the error for JSON that isn't
-/// an object.
-pub(super) async fn object<T: DeserializeOwned>(
-    state: &State,
-    headers: &HeaderMap,
-    mut body: Body,
-    what: &str,
-) -> Result<(T, Held), Refusal> {
-    let mut held = match read(state, headers, &mut body).await {
-        Ok(held) => held,
-        Err(refusal) => {
-            discard(body, &refusal).await;
-            return Err(refusal);
-        }
-    };
+/// Parses a body of one JSON object. `what` is the subject of the error for JSON that isn't an object.
+fn parse<'a, T: Deserialize<'a>>(body: &'a mut Held, what: &str) -> Result<T, Refusal> {
+    let text = std::str::from_utf8(without_byte_order_mark(body.whole()));
+    let text = text.map_err(|error| bad(format!("not UTF-8: {error}")))?;
     // Serde would also accept an array of the fields' values.
-    let text = text_of(&mut held)?;
     if !text.trim_start().starts_with('{') {
         return Err(bad(format!("{what} must be a JSON object")));
     }
-    Ok((serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?, held))
+    serde_json::from_str(text).map_err(|error| bad(in_line(&error)))
 }
 
-fn text_of(body: &mut Held) -> Result<&str, Refusal> {
-    let text = std::str::from_utf8(without_byte_order_mark(body.whole()));
-    text.map_err(|error| bad(format!("not UTF-8: {error}")))
+/// Reads a body of one JSON object, with its charge. `what` is as in [`parse`].
+pub(super) async fn object<T: DeserializeOwned>(
+    state: &State,
+    headers: &HeaderMap,
+    body: Body,
+    what: &str,
+) -> Result<(T, Held), Refusal> {
+    let mut held = read(state, headers, body).await?;
+    Ok((parse(&mut held, what)?, held))
 }
 
 pub(super) fn bad(message: String) -> Refusal {
