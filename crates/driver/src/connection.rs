@@ -7,8 +7,9 @@ use crate::TimerId;
 ///  accept, attach ──────────────────────┘
 /// ```
 /// `close`, `detach` and errors end every state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
+    #[default]
     Connecting,
     Open,
     /// Our side sends the remaining frames and ends; bytes from the other side are discarded.
@@ -23,6 +24,7 @@ pub(crate) struct Connection<S> {
     pub(crate) state: State,
 }
 
+#[derive(Default)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
     /// `true` if there may be bytes to read, or the end of file.
@@ -47,19 +49,7 @@ pub(crate) struct State {
 
 impl<S> Connection<S> {
     pub(crate) fn new(socket: S, phase: Phase) -> Self {
-        let state = State {
-            phase,
-            readable: false,
-            writable: false,
-            ending: false,
-            broken: false,
-            ended: false,
-            paused: false,
-            end_reported: false,
-            queued: false,
-            shut: false,
-        };
-        Self { socket, linger: None, state }
+        Self { socket, linger: None, state: State { phase, ..State::default() } }
     }
 }
 

@@ -122,52 +122,28 @@ fn write_u32(sink: &mut impl Sink, value: usize) {
     sink.bytes(&value.to_le_bytes());
 }
 
-impl Field for u8 {
-    const BYTES_MIN: usize = 1;
+/// Integers of fixed length, little endian.
+macro_rules! integers {
+    ($($integer:ty: $read:ident;)+) => {$(
+        impl Field for $integer {
+            const BYTES_MIN: usize = size_of::<$integer>();
 
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        reader.rest.try_get_u8().map_err(|_| reader.fault(name, Fault::Cut))
-    }
+            fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
+                reader.rest.$read().map_err(|_| reader.fault(name, Fault::Cut))
+            }
 
-    fn write(&self, sink: &mut impl Sink) {
-        sink.bytes(&[*self]);
-    }
+            fn write(&self, sink: &mut impl Sink) {
+                sink.bytes(&self.to_le_bytes());
+            }
+        }
+    )+};
 }
 
-impl Field for u16 {
-    const BYTES_MIN: usize = 2;
-
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        reader.rest.try_get_u16_le().map_err(|_| reader.fault(name, Fault::Cut))
-    }
-
-    fn write(&self, sink: &mut impl Sink) {
-        sink.bytes(&self.to_le_bytes());
-    }
-}
-
-impl Field for u32 {
-    const BYTES_MIN: usize = 4;
-
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        reader.rest.try_get_u32_le().map_err(|_| reader.fault(name, Fault::Cut))
-    }
-
-    fn write(&self, sink: &mut impl Sink) {
-        sink.bytes(&self.to_le_bytes());
-    }
-}
-
-impl Field for u64 {
-    const BYTES_MIN: usize = 8;
-
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        reader.rest.try_get_u64_le().map_err(|_| reader.fault(name, Fault::Cut))
-    }
-
-    fn write(&self, sink: &mut impl Sink) {
-        sink.bytes(&self.to_le_bytes());
-    }
+integers! {
+    u8: try_get_u8;
+    u16: try_get_u16_le;
+    u32: try_get_u32_le;
+    u64: try_get_u64_le;
 }
 
 impl Field for bool {
@@ -186,28 +162,26 @@ impl Field for bool {
     }
 }
 
-impl Field for Handle {
-    const BYTES_MIN: usize = 4;
+/// Numbers with a type of their own.
+macro_rules! numbers {
+    ($($number:ident: $integer:ty;)+) => {$(
+        impl Field for $number {
+            const BYTES_MIN: usize = <$integer>::BYTES_MIN;
 
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        u32::read(reader, name).map(Self)
-    }
+            fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
+                <$integer>::read(reader, name).map(Self)
+            }
 
-    fn write(&self, sink: &mut impl Sink) {
-        self.0.write(sink);
-    }
+            fn write(&self, sink: &mut impl Sink) {
+                self.0.write(sink);
+            }
+        }
+    )+};
 }
 
-impl Field for Namespace {
-    const BYTES_MIN: usize = 2;
-
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        u16::read(reader, name).map(Self)
-    }
-
-    fn write(&self, sink: &mut impl Sink) {
-        self.0.write(sink);
-    }
+numbers! {
+    Handle: u32;
+    Namespace: u16;
 }
 
 impl Field for Change {
@@ -306,44 +280,27 @@ impl Field for Message {
     }
 }
 
-impl Field for Messages {
-    const BYTES_MIN: usize = 2;
+/// Lists, which begin with the number of their items.
+macro_rules! lists {
+    ($($list:ty: $count:ty, $write_count:ident;)+) => {$(
+        impl Field for $list {
+            const BYTES_MIN: usize = <$count>::BYTES_MIN;
 
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        let count = u16::read(reader, name)?;
-        reader.items(usize::from(count), name)
-    }
+            fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
+                let count = <$count>::read(reader, name)?;
+                reader.items(count as usize, name)
+            }
 
-    fn write(&self, sink: &mut impl Sink) {
-        write_u16(sink, self.len());
-        self.iter().for_each(|message| message.write(sink));
-    }
+            fn write(&self, sink: &mut impl Sink) {
+                $write_count(sink, self.len());
+                self.iter().for_each(|item| item.write(sink));
+            }
+        }
+    )+};
 }
 
-impl Field for Vec<Name> {
-    const BYTES_MIN: usize = 2;
-
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        let count = u16::read(reader, name)?;
-        reader.items(usize::from(count), name)
-    }
-
-    fn write(&self, sink: &mut impl Sink) {
-        write_u16(sink, self.len());
-        self.iter().for_each(|name| name.write(sink));
-    }
-}
-
-impl Field for Vec<Handle> {
-    const BYTES_MIN: usize = 4;
-
-    fn read(reader: &mut Reader, name: &'static str) -> Result<Self, FrameError> {
-        let count = u32::read(reader, name)?;
-        reader.items(count as usize, name)
-    }
-
-    fn write(&self, sink: &mut impl Sink) {
-        write_u32(sink, self.len());
-        self.iter().for_each(|handle| handle.write(sink));
-    }
+lists! {
+    Messages: u16, write_u16;
+    Vec<Name>: u16, write_u16;
+    Vec<Handle>: u32, write_u32;
 }

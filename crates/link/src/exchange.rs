@@ -31,6 +31,7 @@ struct Kept {
 }
 
 /// Frames to the peer.
+#[derive(Default)]
 struct Outgoing {
     writer: Writer,
     kept: VecDeque<Kept>,
@@ -108,14 +109,7 @@ impl<I: Entry, O: Entry> Default for Exchange<I, O> {
                 bytes: 0,
                 ack_at: None,
             },
-            outgoing: Outgoing {
-                writer: Writer::default(),
-                kept: VecDeque::new(),
-                bytes: 0,
-                last: 0,
-                acked: 0,
-                transmitted: 0,
-            },
+            outgoing: Outgoing::default(),
             entry: std::marker::PhantomData,
         }
     }
