@@ -183,11 +183,6 @@ pub fn write_id(out: &mut Vec<u8>, id: &str) {
     write_text(out, &format!("primus::id::{id}"));
 }
 
-/// Appends a client's request for its session id.
-pub fn write_ask_id(out: &mut Vec<u8>) {
-    write_id(out, "");
-}
-
 /// Appends the message that keeps a client from reconnecting. Send it right before closing the connection.
 pub fn write_close(out: &mut Vec<u8>) {
     write_text(out, "primus::server::close");

@@ -6,6 +6,7 @@ use crate::identity::ClientId;
 use crate::millis::Millis;
 use crate::model::{ConnId, Frame, SessionId};
 use std::time::Duration;
+use stentor_wire::http1;
 
 /// The common state of responses.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,14 @@ pub struct ResponseState {
 impl ResponseState {
     pub(crate) fn new(keep_alive: bool) -> Self {
         Self { keep_alive, is_whole: false }
+    }
+
+    /// Ends the response. Without chunks, it ends with the connection.
+    pub(crate) fn finish(&mut self, is_chunked: bool, out: &mut Vec<u8>) {
+        if is_chunked && !self.is_whole {
+            http1::write_last_chunk(out);
+        }
+        self.is_whole = true;
     }
 }
 

@@ -124,7 +124,7 @@ impl Response for Events {
             self.write(out, |out| sse::write_retry(out, after));
         }
         if self.is_browser {
-            self.finish(out);
+            self.state.finish(self.chunked, out);
         }
         self.state.is_whole = true;
     }
@@ -135,13 +135,6 @@ impl Events {
         let mut piece = Vec::with_capacity(64);
         write(&mut piece);
         write_piece(out, self.chunked, &piece);
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.chunked && !self.state.is_whole {
-            http1::write_last_chunk(out);
-        }
-        self.state.is_whole = true;
     }
 
     /// Moves pending deliveries of the session into `frames`, up to the size of one send.
@@ -178,7 +171,7 @@ impl Events {
         });
         if self.feeds_left == 0 {
             let mut end = Vec::with_capacity(8);
-            self.finish(&mut end);
+            self.state.finish(self.chunked, &mut end);
             if !end.is_empty() {
                 frames.push(Frame::owned(end));
             }

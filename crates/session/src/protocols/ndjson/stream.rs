@@ -7,7 +7,6 @@ use crate::model::Frame;
 use crate::protocols::client::{ActiveTransport, Client};
 use crate::protocols::request::write_piece;
 use crate::protocols::response::{Response, ResponseContext, ResponseState};
-use stentor_wire::http1;
 
 /// A heartbeat: an empty line. It doesn't count as a line.
 const EMPTY_LINE: &[u8] = b"\n";
@@ -70,7 +69,7 @@ impl Response for Stream {
                 self.write_end(client, out);
             }
             // Another stream carries the client now.
-            _ if !is_carrier => self.finish(out),
+            _ if !is_carrier => self.state.finish(self.is_chunked, out),
             _ => {}
         }
     }
@@ -83,15 +82,8 @@ impl Stream {
         if self.left_bytes > 0 {
             return false;
         }
-        self.finish(out);
+        self.state.finish(self.is_chunked, out);
         true
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.is_chunked && !self.state.is_whole {
-            http1::write_last_chunk(out);
-        }
-        self.state.is_whole = true;
     }
 
     /// Appends the lines that wait for a client that has ended, the reason, and the end of the response.
@@ -106,6 +98,6 @@ impl Stream {
         } else {
             lines(&last).for_each(|line| out.extend_from_slice(line));
         }
-        self.finish(out);
+        self.state.finish(self.is_chunked, out);
     }
 }

@@ -8,7 +8,6 @@ use crate::model::Frame;
 use crate::protocols::client::{ActiveTransport, Client, POLL_BYTES_MAX, POLL_FRAMES_MAX};
 use crate::protocols::request::write_piece;
 use crate::protocols::response::{Response, ResponseContext, ResponseState};
-use stentor_wire::http1;
 use stentor_wire::sockjs::{self, ResponseLimit, Wrapping};
 
 /// A request that waits for frames.
@@ -97,10 +96,7 @@ impl Receiver {
 
     /// Ends the response.
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if !self.state.is_whole && self.chunked && self.poll.is_none() {
-            http1::write_last_chunk(out);
-        }
-        self.state.is_whole = true;
+        self.state.finish(self.chunked && self.poll.is_none(), out);
     }
 
     /// Appends a frame without messages.
