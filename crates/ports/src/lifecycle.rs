@@ -57,5 +57,7 @@ pub trait MetricSource: Send + Sync {
     fn metrics(&self) -> Vec<Metric>;
 
     /// The histograms of the part.
-    fn histograms(&self) -> Vec<Histogram>;
+    fn histograms(&self) -> Vec<Histogram> {
+        Vec::new()
+    }
 }

@@ -1,7 +1,7 @@
 //! The metric `stentor_build_info`: the program that runs, for queries that compare versions during a deploy.
 
 use std::sync::Arc;
-use stentor_ports::{Histogram, Metric, MetricKind, MetricSource};
+use stentor_ports::{Metric, MetricKind, MetricSource};
 
 /// The commit of the sources. Packages have it; other builds say `unknown`, so that a commit doesn't compile anything again.
 const COMMIT: &str = match option_env!("STENTOR_COMMIT") {
@@ -19,10 +19,6 @@ impl MetricSource for BuildInfo {
         let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
         let help = "Version, commit and driver of this process. The value is always 1";
         vec![Metric { name: "build_info", help, kind: MetricKind::Gauge, samples: vec![(labels, 1)] }]
-    }
-
-    fn histograms(&self) -> Vec<Histogram> {
-        Vec::new()
     }
 }
 

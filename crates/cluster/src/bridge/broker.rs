@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 use stentor_ports::{
-    Broadcast, Broker, Busy, ControlPlane, Done, EngineAway, Histogram, Ledger, LocalNode, MemberList,
-    MembersQuery, Metric, MetricSource, PermissionReply, SocketQuestion,
+    Broadcast, Broker, Busy, ControlPlane, Done, EngineAway, Ledger, LocalNode, MemberList, MembersQuery,
+    Metric, MetricSource, PermissionReply, SocketQuestion,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -163,10 +163,6 @@ impl Bridges {
 impl MetricSource for Bridges {
     fn metrics(&self) -> Vec<Metric> {
         metrics(&self.bridges)
-    }
-
-    fn histograms(&self) -> Vec<Histogram> {
-        Vec::new()
     }
 }
 

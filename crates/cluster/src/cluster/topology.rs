@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Room;
 use stentor_ports::{
-    Done, FeedList, FeedLister, FeedSource, FeedsQuery, Histogram, Ledger, Metric, MetricSource, NodeInfo,
-    Topology,
+    Done, FeedList, FeedLister, FeedSource, FeedsQuery, Ledger, Metric, MetricSource, NodeInfo, Topology,
 };
 
 impl Cluster {
@@ -61,10 +60,6 @@ impl MetricSource for Cluster {
         });
         all.extend(Relays::metrics(self.options.relays.as_deref()));
         all
-    }
-
-    fn histograms(&self) -> Vec<Histogram> {
-        Vec::new()
     }
 }
 
