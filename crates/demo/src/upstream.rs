@@ -25,8 +25,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -110,7 +111,7 @@ impl DemoUpstream {
     fn newest(&self, kind: Kind, id: u32) -> serde_json::Result<Option<Version>> {
         let now = (self.clock)();
         let second = now.saturating_sub(self.began).as_secs();
-        let mut live = self.lock();
+        let mut live = self.live.lock();
         if let Some((of, version)) = live.newest.get(&(kind, id))
             && *of >= second
         {
@@ -131,7 +132,7 @@ impl DemoUpstream {
     /// to `announced`.
     pub fn new_goals(&self, announced: &mut Announced) -> Vec<(String, String)> {
         let second = (self.clock)().saturating_sub(self.began).as_secs();
-        let world = &mut self.lock().world;
+        let world = &mut self.live.lock().world;
         let mut lines = Vec::new();
         for id in 1..=world.matches() {
             let goal = world.game(id, second).and_then(Game::newest_goal);
@@ -155,14 +156,14 @@ impl DemoUpstream {
     /// Stops the API for a while. A second call changes nothing meanwhile.
     fn stop(&self) {
         let now = (self.clock)();
-        let mut until = self.stopped_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.stopped_until.lock();
         if *until <= now {
             *until = now + OUTAGE;
         }
     }
 
     fn is_stopped(&self) -> bool {
-        (self.clock)() < *self.stopped_until.lock().unwrap_or_else(PoisonError::into_inner)
+        (self.clock)() < *self.stopped_until.lock()
     }
 
     /// Stops the node if this is its name. Returns `false` if it isn't.
@@ -173,16 +174,11 @@ impl DemoUpstream {
 
     /// Returns the keys of all documents.
     fn keys(&self) -> Vec<String> {
-        let matches = self.lock().world.matches();
+        let matches = self.live.lock().world.matches();
         let mut keys: Vec<_> =
             (1..=matches).flat_map(|id| [format!("matchcentre/{id}"), format!("scoreboard/{id}")]).collect();
         keys.extend(self.replay.as_ref().map(|_| "replay".into()));
         keys
-    }
-
-    /// Locks the world. Ignores that a panic may have poisoned the lock.
-    fn lock(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

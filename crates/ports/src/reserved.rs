@@ -1,8 +1,9 @@
 //! The id of a session before the session opens, so that an answer about its client can already name it.
 
 use crate::PublicId;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use stentor_hub::{CoreId, SessionId};
 
 /// Ids of a core that were reserved for sessions that didn't open.
@@ -12,7 +13,7 @@ pub struct UnusedSessions(Mutex<Vec<SessionId>>);
 impl UnusedSessions {
     /// Takes the ids.
     pub fn take(&self) -> Vec<SessionId> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
@@ -53,7 +54,7 @@ impl ReservedSession {
     /// Returns the id to its core, because another session continues instead.
     pub fn give_back(&self) {
         if self.is_reserved.swap(false, Ordering::Relaxed) {
-            self.unused.0.lock().unwrap_or_else(PoisonError::into_inner).push(self.session);
+            self.unused.0.lock().push(self.session);
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::identity::Sid;
 use crate::ports::{Broker, IdKey, PublicId};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stentor_hub::{CoreId, SessionId};
 
 /// The cores of sockets that have moved here from other nodes. Their `pid`s and ids don't name the core.
@@ -21,27 +22,23 @@ struct Sockets {
 }
 
 impl MovedSockets {
-    fn sockets(&self) -> MutexGuard<'_, Sockets> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Announces a socket with this id, unless another client already waits for it.
     pub fn expect(&self, id: PublicId, core: CoreId, session: SessionId) {
-        let sockets = &mut *self.sockets();
+        let sockets = &mut *self.sockets.lock();
         sockets.by_id.entry(id).or_insert((core, session));
         self.count.store(sockets.by_id.len(), Ordering::SeqCst);
     }
 
     /// Adds a socket that has arrived.
     pub fn insert(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
-        let sockets = &mut *self.sockets();
+        let sockets = &mut *self.sockets.lock();
         sockets.by_id.insert(id, (core, session));
         sockets.by_pid.insert(pid, core);
         self.count.store(sockets.by_id.len(), Ordering::SeqCst);
     }
 
     pub(crate) fn remove(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
-        let sockets = &mut *self.sockets();
+        let sockets = &mut *self.sockets.lock();
         // If the socket has arrived a second time, the entry belongs to the second arrival and stays.
         if sockets.by_id.get(&id) == Some(&(core, session)) {
             sockets.by_id.remove(&id);
@@ -55,11 +52,11 @@ impl MovedSockets {
     }
 
     pub(crate) fn find(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
-        if self.is_empty() { None } else { self.sockets().by_id.get(&id).copied() }
+        if self.is_empty() { None } else { self.sockets.lock().by_id.get(&id).copied() }
     }
 
     pub(crate) fn core_of(&self, pid: Sid) -> Option<CoreId> {
-        if self.is_empty() { None } else { self.sockets().by_pid.get(&pid).copied() }
+        if self.is_empty() { None } else { self.sockets.lock().by_pid.get(&pid).copied() }
     }
 }
 

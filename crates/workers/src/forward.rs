@@ -23,6 +23,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
@@ -30,12 +31,12 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use stentor_ports::{
-    ACCESS_LOG, Charge, Class, ClientConnection, Forward, ForwardedClient, Histogram, LOGGED_PATH_BYTES_MAX,
-    Ledger, Metric, MetricKind, MetricSource, is_named, shown, source_of,
+    ACCESS_LOG, Charge, Class, ClientConnection, Forward, ForwardedClient, LOGGED_PATH_BYTES_MAX, Ledger,
+    Metric, MetricKind, MetricSource, is_named, shown, source_of,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -101,14 +102,7 @@ pub(crate) struct Forwarder {
 }
 
 /// The open connections by client address, as [`source_of`] numbers it.
-#[derive(Default)]
-struct Open(Mutex<HashMap<u64, usize>>);
-
-impl Open {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type Open = Mutex<HashMap<u64, usize>>;
 
 /// Counts a connection until it is dropped.
 struct Counted(Arc<Open>, u64);
@@ -356,10 +350,6 @@ impl MetricSource for Forwarder {
         let [unanswered, refused] =
             [&self.unanswered, &self.refused].map(|count| count.load(Ordering::Relaxed));
         metrics([open, requests, unanswered, refused])
-    }
-
-    fn histograms(&self) -> Vec<Histogram> {
-        Vec::new()
     }
 }
 

@@ -5,11 +5,12 @@
 use crate::connection::Connection;
 use crate::known::handshake_bytes;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use stentor_link::HEADER_BYTES;
 use stentor_ports::{
@@ -161,13 +162,9 @@ impl Inbox {
         Self { calls: Mutex::default(), apps, charge: Charge::new(ledger, Class::Link) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the calls, and wakes the service.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Calls) -> T) -> T {
-        let mut calls = self.lock();
+        let mut calls = self.calls.lock();
         let result = change(&mut calls);
         let waker = calls.waker.take();
         drop(calls);
@@ -193,12 +190,12 @@ impl Inbox {
     pub(crate) fn close(&self) {
         self.take();
         self.take_of_nodes();
-        self.lock().is_closed = true;
+        self.calls.lock().is_closed = true;
     }
 
     /// Takes all calls but those of the cluster.
     pub(crate) fn take(&self) -> Calls {
-        let mut calls = self.lock();
+        let mut calls = self.calls.lock();
         let nodes = std::mem::take(&mut calls.nodes);
         let taken = std::mem::replace(&mut *calls, Calls { nodes, ..Calls::default() });
         drop(calls);
@@ -208,7 +205,7 @@ impl Inbox {
 
     /// Takes all calls of the cluster.
     pub(crate) fn take_of_nodes(&self) -> VecDeque<NodeCall> {
-        let taken = std::mem::take(&mut self.lock().nodes);
+        let taken = std::mem::take(&mut self.calls.lock().nodes);
         self.charge.subtract(taken.bytes);
         taken.calls
     }
@@ -216,7 +213,7 @@ impl Inbox {
     /// Registers the service's waker for the next call. Returns `false` if calls already wait. Calls of other nodes are ignored
     /// while the service is blocked.
     pub(crate) fn register(&self, waker: &Waker, is_blocked: bool) -> bool {
-        let mut calls = self.lock();
+        let mut calls = self.calls.lock();
         let is_empty = calls.calls.is_empty()
             && (is_blocked || calls.nodes.calls.is_empty())
             && calls.engine.is_none()
@@ -264,7 +261,7 @@ impl Inbox {
 impl LinkSink for Inbox {
     fn report(&self, session: LinkSession, report: LinkReport) -> Result<(), LinkReport> {
         if let LinkReport::Opened(..) | LinkReport::Messages(_) = report {
-            let mut calls = self.lock();
+            let mut calls = self.calls.lock();
             if calls.bytes > BYTES_MAX {
                 calls.has_refused = true;
                 return Err(report);
@@ -279,7 +276,7 @@ impl LinkSink for Inbox {
     }
 
     fn report_refused(&self, refused: LinkRefused) {
-        if self.lock().bytes <= BYTES_MAX {
+        if self.calls.lock().bytes <= BYTES_MAX {
             self.push(Call::Refused(refused));
         }
     }

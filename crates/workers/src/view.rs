@@ -5,11 +5,12 @@ use crate::forward;
 use crate::nodes::NodeStats;
 use crate::occasional::Occasional;
 use crate::recovery::RecoveryStats;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 use stentor_link::{Link, Refusal, Stats};
-use stentor_ports::{Histogram, LinkInfo, LinkState, Metric, MetricKind, MetricSource};
+use stentor_ports::{LinkInfo, LinkState, Metric, MetricKind, MetricSource};
 
 fn state_of(link: &Link) -> LinkState {
     match link {
@@ -50,14 +51,10 @@ struct State {
 pub(crate) struct View(Mutex<State>);
 
 impl View {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a worker that is refused, and logs it. `app`: the application, if it is known.
     pub(crate) fn handle_refusal(&self, app: Option<&str>, refusal: &Refusal, now: Instant) {
         let code = refusal.code.name();
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         *state.refused.entry(code).or_default() += 1;
         let logged = state.log.entry(code).or_default().count(1, now);
         drop(state);
@@ -69,7 +66,7 @@ impl View {
 
     /// Takes over the state after a turn. Texts are copied only for new links.
     pub(crate) fn update(&self, applications: &Applications) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.data_refused = applications.data_refused();
         state.apps.resize_with(applications.len(), AppView::default);
         for (app, view) in state.apps.iter_mut().enumerate() {
@@ -107,7 +104,7 @@ impl View {
 
     /// All links, by application and number.
     pub(crate) fn links(&self) -> Vec<LinkInfo> {
-        self.lock().apps.iter().flat_map(|app| app.links.iter().cloned()).collect()
+        self.0.lock().apps.iter().flat_map(|app| app.links.iter().cloned()).collect()
     }
 }
 
@@ -329,11 +326,7 @@ impl State {
 
 impl MetricSource for View {
     fn metrics(&self) -> Vec<Metric> {
-        self.lock().metrics()
-    }
-
-    fn histograms(&self) -> Vec<Histogram> {
-        Vec::new()
+        self.0.lock().metrics()
     }
 }
 
@@ -343,10 +336,6 @@ struct Sample(View);
 impl MetricSource for Sample {
     fn metrics(&self) -> Vec<Metric> {
         [self.0.metrics(), forward::metrics([0; 4])].concat()
-    }
-
-    fn histograms(&self) -> Vec<Histogram> {
-        Vec::new()
     }
 }
 

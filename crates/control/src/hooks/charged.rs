@@ -1,7 +1,7 @@
 //! A lock around a value whose memory is charged to the ledger.
 
-use super::locked;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use stentor_ports::{Charge, Class, Ledger};
 
 /// A value that knows how much memory it holds.
@@ -23,7 +23,7 @@ impl<T: Held> Charged<T> {
 
     /// Uses the value while it is locked, then sets its charge.
     pub(super) fn with<R>(&self, using: impl FnOnce(&mut T) -> R) -> R {
-        let mut value = locked(&self.value);
+        let mut value = self.value.lock();
         let result = using(&mut value);
         self.charge.set(value.held_bytes());
         result

@@ -55,11 +55,12 @@ use http::Sender;
 use metrics::HookMetrics;
 use notices::Occupied;
 use options::Filter;
+use parking_lot::Mutex;
 use ports::Verifying;
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_ports::{
     Charge, Class, Denial, Identity, IdentityReply, Ledger, PermissionReply, PublicId, ReplyToEvent, Ticket,
@@ -161,12 +162,6 @@ fn source_of(client: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     client.hash(&mut hasher);
     hasher.finish()
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is ignored: no code panics while it holds one of these locks, and the data would be
-    // consistent even after a panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hooks {

@@ -16,7 +16,7 @@ use super::options::{Filter, HookKind};
 use super::question::{self, About, Connection};
 use super::resync::{Page, PageRequest};
 use super::run::{Logged, Runner};
-use super::{BATCH_BYTES_MAX, Hook, Hooks, QUESTION_BYTES, locked, source_of};
+use super::{BATCH_BYTES_MAX, Hook, Hooks, QUESTION_BYTES, source_of};
 use crate::signals::stopped;
 use crate::unix_time::unix_millis;
 use std::collections::{BTreeMap, HashSet};
@@ -211,7 +211,7 @@ impl Hooks {
         if !kinds.into_iter().any(|kind| self.asks_about(kind)) {
             return;
         }
-        let mut occupied = locked(&self.occupied);
+        let mut occupied = self.occupied.lock();
         if occupied.change(topic, is_occupied) {
             self.occupied_bytes.set(occupied.bytes);
             // The lock is held here, so that the notices of a topic keep their order.
@@ -222,10 +222,10 @@ impl Hooks {
     /// Makes a page of a resync with the currently occupied topics.
     fn page(&self, filter: &Filter, wanted: &PageRequest) -> Page {
         let (mut end, mut topics, mut rooms) = (wanted.after, 0, b"[".to_vec());
-        let until = wanted.until.unwrap_or_else(|| locked(&self.occupied).last);
+        let until = wanted.until.unwrap_or_else(|| self.occupied.lock().last);
         let mut is_full = false;
         while !is_full && end < until {
-            let occupied = locked(&self.occupied);
+            let occupied = self.occupied.lock();
             let mut scanned = 0;
             for (number, topic) in occupied.by_number.range(end + 1..=until).take(SCANNED_MAX) {
                 scanned += 1;

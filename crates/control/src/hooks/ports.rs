@@ -2,7 +2,7 @@
 
 use super::options::HookKind;
 use super::question::{self, Connection};
-use super::{Asker, Client, Hook, Hooks, locked, source_of, unavailable};
+use super::{Asker, Client, Hook, Hooks, source_of, unavailable};
 use crate::access::allows;
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -236,7 +236,7 @@ impl Hooks {
     /// Handles the late result of a token's verification, as [`HookAuthenticator`] handles a result at once.
     fn identify(self: &Arc<Self>, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
         let client = {
-            let mut verifying = locked(&self.verifying);
+            let mut verifying = self.verifying.lock();
             let at = verifying.iter().position(|client| client.reply.ticket() == ticket);
             at.and_then(|at| verifying.remove(at))
         };
@@ -272,7 +272,7 @@ impl Hooks {
     /// Removes a client whose token was verified at once, or that has disconnected. Its entry is probably one
     /// of the last.
     fn forget(&self, ticket: Ticket) {
-        let mut verifying = locked(&self.verifying);
+        let mut verifying = self.verifying.lock();
         if let Some(at) = verifying.iter().rposition(|client| client.reply.ticket() == ticket) {
             verifying.remove(at);
         }
@@ -284,7 +284,7 @@ impl Hooks {
             credentials.client;
         let [namespace, origin, user_agent, traceparent] =
             [namespace, origin, user_agent, traceparent].map(|text| text.map(Into::into));
-        let mut verifying = locked(&self.verifying);
+        let mut verifying = self.verifying.lock();
         if verifying.len() >= VERIFYING_MAX
             && let Some(oldest) = verifying.pop_front()
         {

@@ -22,11 +22,12 @@ pub(crate) use readings::Sources;
 pub(crate) use series::Chart;
 
 use crate::signals::stopped;
+use parking_lot::Mutex;
 use readings::Deliveries;
 use serde::Serialize;
 use series::Series;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -90,7 +91,7 @@ impl Overview {
 
     fn sample(&self) {
         let mut readings = self.sources.read();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.series.record(Instant::now(), &readings);
         let before = kept.flow.front().copied().unwrap_or_default();
         if kept.flow.len() == MINUTE_SAMPLES {
@@ -103,7 +104,7 @@ impl Overview {
 
     /// Returns the samples that were taken after a Unix time in milliseconds, and the current findings.
     pub(crate) fn view(&self, after_ms: u64) -> View {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let (times_ms, charts) = kept.series.after(after_ms);
         let interval_ms = u64::try_from(INTERVAL.as_millis()).unwrap_or(u64::MAX);
         View { interval_ms, times_ms, charts, findings: kept.findings.clone() }
