@@ -27,37 +27,25 @@ impl Default for ListenerOptions {
 /// Maximum number of listeners.
 pub const LISTENERS_MAX: usize = 64;
 
-/// The options of the data plane. Fields of [`Self::session`] can be named as if they were fields of this struct: `options.limits`.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The address of the first listener. Port 0 selects a free port.
-    pub listen: SocketAddr,
-    /// Further listeners.
-    pub listeners: Vec<ListenerOptions>,
-    /// [`ListenerOptions::proxy_protocol`] of the first listener.
-    pub proxy_protocol: bool,
-    /// Number of cores, each with a thread. 0 selects the number of the machine's processors.
-    pub cores: usize,
-    /// TLS certificates. With certificates, the first listener speaks TLS.
-    pub tls: Option<TlsHandle>,
-    /// Listening sockets of a service manager or another process, by the number of their listener. They are used instead of new
-    /// sockets.
-    pub sockets: Vec<Vec<Arc<OwnedFd>>>,
-    /// The options of sessions.
-    pub session: SessionOptions,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
-            listeners: Vec::new(),
-            proxy_protocol: false,
-            cores: 0,
-            tls: None,
-            sockets: Vec::new(),
-            session: SessionOptions::default(),
-        }
+stentor_ports::with_defaults! {
+    /// The options of the data plane. Fields of [`Self::session`] can be named as if they were fields of this struct: `options.limits`.
+    #[derive(Clone, Debug)]
+    pub struct Options {
+        /// The address of the first listener. Port 0 selects a free port.
+        pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8000)),
+        /// Further listeners.
+        pub listeners: Vec<ListenerOptions> = Vec::new(),
+        /// [`ListenerOptions::proxy_protocol`] of the first listener.
+        pub proxy_protocol: bool = false,
+        /// Number of cores, each with a thread. 0 selects the number of the machine's processors.
+        pub cores: usize = 0,
+        /// TLS certificates. With certificates, the first listener speaks TLS.
+        pub tls: Option<TlsHandle> = None,
+        /// Listening sockets of a service manager or another process, by the number of their listener. They are used instead of new
+        /// sockets.
+        pub sockets: Vec<Vec<Arc<OwnedFd>>> = Vec::new(),
+        /// The options of sessions.
+        pub session: SessionOptions = SessionOptions::default(),
     }
 }
 

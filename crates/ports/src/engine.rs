@@ -16,57 +16,38 @@ const DEFAULT_PATH: &str = "/socket.io/";
 /// The default of [`EngineOptions::queue_bytes_max`].
 const QUEUE_BYTES_MAX: usize = 64 << 10;
 
-/// Options of the engine of an application. `None`: the node's own option applies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EngineOptions {
-    /// The path of the application's clients. It begins with `/`. Paths that begin with it are the application's.
-    pub path: Box<str>,
-    /// Time between two pings.
-    pub ping_interval: Option<Duration>,
-    /// Time for the answer to a ping.
-    pub ping_timeout: Option<Duration>,
-    /// Time for a client to change from polling to a WebSocket.
-    pub upgrade_timeout: Option<Duration>,
-    /// Maximum size of a client's message, and of the body of a POST, in bytes.
-    pub message_bytes_max: Option<usize>,
-    /// Size of a client's messages that wait for its worker, in bytes, above which the client isn't read.
-    pub queue_bytes_max: usize,
-    /// `true` if clients may poll.
-    pub has_polling: bool,
-    /// `true` if clients may use WebSockets.
-    pub has_websocket: bool,
-    /// `true` if polling clients may change to a WebSocket.
-    pub allows_upgrades: bool,
-    /// `true` if clients of Engine.IO 3 are accepted, provided that the node accepts them.
-    pub allows_version_3: bool,
-    /// `true` if the workers serve the client's script at the path of the clients.
-    pub serves_client: bool,
-    /// The cookie of new sessions, whose value is the session's id.
-    pub cookie: Option<EngineCookie>,
-    /// The rules for pages of other origins. `None`: those of the node.
-    pub cors: Option<EngineCors>,
-    /// `true` if these are options of a worker. Before the first worker, the rules for pages aren't known.
-    pub is_of_worker: bool,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            path: DEFAULT_PATH.into(),
-            ping_interval: None,
-            ping_timeout: None,
-            upgrade_timeout: None,
-            message_bytes_max: None,
-            queue_bytes_max: QUEUE_BYTES_MAX,
-            has_polling: true,
-            has_websocket: true,
-            allows_upgrades: true,
-            allows_version_3: true,
-            serves_client: true,
-            cookie: None,
-            cors: None,
-            is_of_worker: false,
-        }
+crate::with_defaults! {
+    /// Options of the engine of an application. `None`: the node's own option applies.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct EngineOptions {
+        /// The path of the application's clients. It begins with `/`. Paths that begin with it are the application's.
+        pub path: Box<str> = DEFAULT_PATH.into(),
+        /// Time between two pings.
+        pub ping_interval: Option<Duration> = None,
+        /// Time for the answer to a ping.
+        pub ping_timeout: Option<Duration> = None,
+        /// Time for a client to change from polling to a WebSocket.
+        pub upgrade_timeout: Option<Duration> = None,
+        /// Maximum size of a client's message, and of the body of a POST, in bytes.
+        pub message_bytes_max: Option<usize> = None,
+        /// Size of a client's messages that wait for its worker, in bytes, above which the client isn't read.
+        pub queue_bytes_max: usize = QUEUE_BYTES_MAX,
+        /// `true` if clients may poll.
+        pub has_polling: bool = true,
+        /// `true` if clients may use WebSockets.
+        pub has_websocket: bool = true,
+        /// `true` if polling clients may change to a WebSocket.
+        pub allows_upgrades: bool = true,
+        /// `true` if clients of Engine.IO 3 are accepted, provided that the node accepts them.
+        pub allows_version_3: bool = true,
+        /// `true` if the workers serve the client's script at the path of the clients.
+        pub serves_client: bool = true,
+        /// The cookie of new sessions, whose value is the session's id.
+        pub cookie: Option<EngineCookie> = None,
+        /// The rules for pages of other origins. `None`: those of the node.
+        pub cors: Option<EngineCors> = None,
+        /// `true` if these are options of a worker. Before the first worker, the rules for pages aren't known.
+        pub is_of_worker: bool = false,
     }
 }
 

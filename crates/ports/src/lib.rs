@@ -41,6 +41,7 @@ mod session_id;
 mod session_rooms;
 mod sid;
 mod topology;
+mod with_defaults;
 
 pub use access::{ACCESS_LOG, LOGGED_PATH_BYTES_MAX, shown};
 pub use answers::{Answer, Answers, Asking, IdentityReply, PermissionReply, Reply, ReplyToEvent};

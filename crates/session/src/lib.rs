@@ -29,7 +29,6 @@ pub mod access;
 pub mod app;
 pub mod budget;
 pub mod core;
-mod defaults;
 pub mod drain;
 pub mod encode;
 pub mod executor;

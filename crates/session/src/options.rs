@@ -1,13 +1,13 @@
 //! The options of sessions: all options of the data plane except those of sockets and threads.
 
 use crate::app::Application;
-use crate::defaults::with_defaults;
 use crate::encode::CUSTOM_PROTOCOLS_MAX;
 use crate::hosts::Hosts;
 use crate::identity::PREFIXES_MAX;
 use crate::ledger::Ledger;
 use crate::limits::{AddressLimits, SessionLimits, UserLimits};
 use crate::origin::Origins;
+use crate::ports::with_defaults;
 use crate::ports::{
     Authenticator, Authorizer, Broker, EventSink, Forward, LinkApp, LinkApps, LinkSink, NodeTag, NoticeSink,
     Relay,

@@ -6,7 +6,7 @@
 //!
 //! The host is the first one that the header names. It counts for the origin check and for `[server] hosts` only.
 
-use crate::defaults::with_defaults;
+use crate::ports::with_defaults;
 use crate::ports::{Networks, source_of};
 use std::net::IpAddr;
 use std::time::Duration;

@@ -115,30 +115,20 @@ pub struct Rule {
     pub ack: bool,
 }
 
-/// Options of presence: the members of rooms, for clients with the permission.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Presence {
-    /// Prefixes of the names of rooms with presence. In other rooms, clients only learn the number of members.
-    pub rooms: Vec<String>,
-    /// Maximum number of listed members of a room. Further members are only counted.
-    pub members_max: usize,
-    /// Maximum size of the public information about a member, in bytes. Larger information isn't shown.
-    pub info_bytes_max: usize,
-    /// Time for which a session stays a member after its end, in case its user reconnects.
-    pub grace: Duration,
-    /// The event with which Socket.IO clients request members and receive notices.
-    pub event: String,
-}
-
-impl Default for Presence {
-    fn default() -> Self {
-        Self {
-            rooms: Vec::new(),
-            members_max: 1_000,
-            info_bytes_max: 512,
-            grace: Duration::from_secs(5),
-            event: "stentor:presence".to_owned(),
-        }
+crate::ports::with_defaults! {
+    /// Options of presence: the members of rooms, for clients with the permission.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Presence {
+        /// Prefixes of the names of rooms with presence. In other rooms, clients only learn the number of members.
+        pub rooms: Vec<String> = Vec::new(),
+        /// Maximum number of listed members of a room. Further members are only counted.
+        pub members_max: usize = 1_000,
+        /// Maximum size of the public information about a member, in bytes. Larger information isn't shown.
+        pub info_bytes_max: usize = 512,
+        /// Time for which a session stays a member after its end, in case its user reconnects.
+        pub grace: Duration = Duration::from_secs(5),
+        /// The event with which Socket.IO clients request members and receive notices.
+        pub event: String = "stentor:presence".to_owned(),
     }
 }
 

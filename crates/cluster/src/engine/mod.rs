@@ -54,22 +54,24 @@ pub const FEED_CHANGES_MAX: usize = 1_024;
 /// Maximum size of these changes together.
 pub const FEED_CHANGES_BYTES_MAX: usize = 16 << 20;
 
-/// Bounds of an engine's queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Maximum number of messages that wait to be published.
-    pub outgoing_messages_max: usize,
-    /// Maximum size of these messages, and of the requests without an answer, in bytes. A single message or request may be
-    /// larger.
-    pub outgoing_bytes_max: usize,
-    /// Maximum number of requests without an answer.
-    pub requests_max: usize,
-    /// Maximum number of events that the node hasn't taken.
-    pub events_max: usize,
-    /// Maximum size of these events in bytes. A single event may be larger.
-    pub events_bytes_max: usize,
-    /// Time after which a request without an answer is [`EngineError::Unavailable`].
-    pub request_timeout: Duration,
+stentor_ports::with_defaults! {
+    /// Bounds of an engine's queues.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Limits {
+        /// Maximum number of messages that wait to be published.
+        pub outgoing_messages_max: usize = 16_384,
+        /// Maximum size of these messages, and of the requests without an answer, in bytes. A single message or request may be
+        /// larger.
+        pub outgoing_bytes_max: usize = 16 << 20,
+        /// Maximum number of requests without an answer.
+        pub requests_max: usize = 1_024,
+        /// Maximum number of events that the node hasn't taken.
+        pub events_max: usize = 16_384,
+        /// Maximum size of these events in bytes. A single event may be larger.
+        pub events_bytes_max: usize = 16 << 20,
+        /// Time after which a request without an answer is [`EngineError::Unavailable`].
+        pub request_timeout: Duration = Duration::from_secs(2),
+    }
 }
 
 impl Limits {
@@ -92,19 +94,6 @@ pub struct Waiting {
     pub requests: usize,
     /// Size of these requests in bytes.
     pub requests_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            outgoing_messages_max: 16_384,
-            outgoing_bytes_max: 16 << 20,
-            requests_max: 1_024,
-            events_max: 16_384,
-            events_bytes_max: 16 << 20,
-            request_timeout: Duration::from_secs(2),
-        }
-    }
 }
 
 /// The receivers of a message.

@@ -83,70 +83,47 @@ impl fmt::Debug for HookSecret {
     }
 }
 
-/// The options of a hook.
-#[derive(Clone, Debug)]
-pub struct HookOptions {
-    /// Name of the hook in logs and metrics, unique.
-    pub name: String,
-    /// The URL for requests: `http://` or `https://`, a host, and optionally a path and a query.
-    pub url: String,
-    /// The questions and notices that the hook receives.
-    pub on: Vec<HookKind>,
-    /// Socket.IO namespaces of the hook. `*` matches any text. Empty means all.
-    pub namespaces: Vec<String>,
-    /// Rooms and feeds of the hook. Empty means all.
-    pub topics: Vec<String>,
-    /// Event names of the hook. Empty means all events without another handler.
-    pub events: Vec<String>,
-    /// Maximum number of a session's rooms in questions about sessions and in notices of the end of a session. 0 sends none.
-    pub rooms_max: usize,
-    /// The key for signatures. `None` sends unsigned requests.
-    pub secret: Option<HookSecret>,
-    /// Maximum time that a question may wait to be sent. Also the maximum time of a request, from its newest
-    /// question to the end of the response.
-    pub timeout: Duration,
-    /// The decision for a question without an answer.
-    pub when_unavailable: WhenUnavailable,
-    /// Maximum number of questions in one request.
-    pub batch_max: usize,
-    /// Time for which questions are collected while another request is in flight.
-    pub batch_delay: Duration,
-    /// Maximum number of requests in flight.
-    pub concurrency_max: usize,
-    /// Maximum number of questions that wait for a request.
-    pub waiting_max: usize,
-    /// Maximum size of the waiting questions in bytes.
-    pub waiting_bytes_max: usize,
-    /// Maximum size of a response in bytes.
-    pub response_bytes_max: usize,
-    /// Maximum number of cached answers with a `ttl`.
-    pub cached_answers_max: usize,
-    /// File with PEM certificates to trust for https, instead of the system's.
-    pub ca_file: Option<PathBuf>,
-}
-
-impl Default for HookOptions {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            url: String::new(),
-            on: Vec::new(),
-            namespaces: Vec::new(),
-            topics: Vec::new(),
-            events: Vec::new(),
-            rooms_max: 0,
-            secret: None,
-            timeout: Duration::from_secs(2),
-            when_unavailable: WhenUnavailable::default(),
-            batch_max: 100,
-            batch_delay: Duration::from_millis(5),
-            concurrency_max: 8,
-            waiting_max: 10_000,
-            waiting_bytes_max: 16 << 20,
-            response_bytes_max: 4 << 20,
-            cached_answers_max: 10_000,
-            ca_file: None,
-        }
+stentor_ports::with_defaults! {
+    /// The options of a hook.
+    #[derive(Clone, Debug)]
+    pub struct HookOptions {
+        /// Name of the hook in logs and metrics, unique.
+        pub name: String = String::new(),
+        /// The URL for requests: `http://` or `https://`, a host, and optionally a path and a query.
+        pub url: String = String::new(),
+        /// The questions and notices that the hook receives.
+        pub on: Vec<HookKind> = Vec::new(),
+        /// Socket.IO namespaces of the hook. `*` matches any text. Empty means all.
+        pub namespaces: Vec<String> = Vec::new(),
+        /// Rooms and feeds of the hook. Empty means all.
+        pub topics: Vec<String> = Vec::new(),
+        /// Event names of the hook. Empty means all events without another handler.
+        pub events: Vec<String> = Vec::new(),
+        /// Maximum number of a session's rooms in questions about sessions and in notices of the end of a session. 0 sends none.
+        pub rooms_max: usize = 0,
+        /// The key for signatures. `None` sends unsigned requests.
+        pub secret: Option<HookSecret> = None,
+        /// Maximum time that a question may wait to be sent. Also the maximum time of a request, from its newest
+        /// question to the end of the response.
+        pub timeout: Duration = Duration::from_secs(2),
+        /// The decision for a question without an answer.
+        pub when_unavailable: WhenUnavailable = WhenUnavailable::default(),
+        /// Maximum number of questions in one request.
+        pub batch_max: usize = 100,
+        /// Time for which questions are collected while another request is in flight.
+        pub batch_delay: Duration = Duration::from_millis(5),
+        /// Maximum number of requests in flight.
+        pub concurrency_max: usize = 8,
+        /// Maximum number of questions that wait for a request.
+        pub waiting_max: usize = 10_000,
+        /// Maximum size of the waiting questions in bytes.
+        pub waiting_bytes_max: usize = 16 << 20,
+        /// Maximum size of a response in bytes.
+        pub response_bytes_max: usize = 4 << 20,
+        /// Maximum number of cached answers with a `ttl`.
+        pub cached_answers_max: usize = 10_000,
+        /// File with PEM certificates to trust for https, instead of the system's.
+        pub ca_file: Option<PathBuf> = None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Options of the limits. Zero means no limit.
 
-use crate::defaults::with_defaults;
+use crate::ports::with_defaults;
 use std::time::Duration;
 
 /// The action on a message above a session's limit.
