@@ -33,11 +33,7 @@ pub struct WorkerAccepted {
     pub connect: Connect,
 }
 
-impl fmt::Debug for WorkerAccepted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WorkerAccepted")
-    }
-}
+stentor_ports::opaque_debug!(WorkerAccepted, "WorkerAccepted");
 
 /// The answer to a request that isn't a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -111,11 +111,7 @@ pub(crate) struct Figures {
     pub(crate) admin_tls: Option<AdminTls>,
 }
 
-impl fmt::Debug for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Figures")
-    }
-}
+stentor_ports::opaque_debug!(Figures, "Figures");
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

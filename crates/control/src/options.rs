@@ -28,11 +28,7 @@ pub trait Reload: Send + Sync {
     fn reload(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 }
 
-impl fmt::Debug for dyn Reload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reload")
-    }
-}
+stentor_ports::opaque_debug!(dyn Reload, "Reload");
 
 /// The TLS settings of the admin port.
 #[derive(Clone)]
@@ -43,11 +39,7 @@ pub struct AdminTls {
     pub expiries: Arc<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>,
 }
 
-impl fmt::Debug for AdminTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AdminTls")
-    }
-}
+stentor_ports::opaque_debug!(AdminTls, "AdminTls");
 
 /// A counter for `/metrics` that belongs to neither plane.
 #[derive(Clone)]

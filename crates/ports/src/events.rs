@@ -93,11 +93,7 @@ impl PartialEq for Recipients {
 
 impl Eq for Recipients {}
 
-impl fmt::Debug for Recipients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Recipients")
-    }
-}
+crate::opaque_debug!(Recipients, "Recipients");
 
 impl EventEmit {
     /// The options with which the message is sent to its rooms.

@@ -33,6 +33,7 @@ mod networks;
 mod node_inbox;
 mod node_tag;
 mod notices;
+mod opaque;
 mod pushed;
 mod readiness;
 mod relay;

@@ -1,6 +1,5 @@
 //! The rooms of a session, for the application behind the server.
 
-use std::fmt;
 use stentor_hub::Room;
 
 /// Maximum size of the names of a session's rooms in bytes.
@@ -56,11 +55,7 @@ impl<'a> LazyRooms<'a> {
     }
 }
 
-impl fmt::Debug for LazyRooms<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LazyRooms")
-    }
-}
+crate::opaque_debug!(LazyRooms<'_>, "LazyRooms");
 
 #[cfg(test)]
 mod tests {

@@ -26,7 +26,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -126,11 +125,7 @@ impl Drop for Counted {
     }
 }
 
-impl fmt::Debug for Forwarder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Forwarder")
-    }
-}
+stentor_ports::opaque_debug!(Forwarder, "Forwarder");
 
 type Body = BoxBody<Bytes, hyper::Error>;
 

@@ -7,7 +7,6 @@ use crate::known::handshake_bytes;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,11 +132,7 @@ pub(crate) struct Inbox {
     charge: Charge,
 }
 
-impl fmt::Debug for Inbox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Inbox")
-    }
-}
+stentor_ports::opaque_debug!(Inbox, "Inbox");
 
 fn bytes_of(call: &Call) -> usize {
     size_of::<Call>()

@@ -3,7 +3,6 @@
 use crate::inbox::Inbox;
 use crate::view::View;
 use bytes::Bytes;
-use std::fmt;
 use std::sync::Arc;
 use stentor_ports::{LinkInfo, LinkNodeSink};
 
@@ -13,11 +12,7 @@ pub(crate) struct NodeSink {
     pub(crate) view: Arc<View>,
 }
 
-impl fmt::Debug for NodeSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NodeSink")
-    }
-}
+stentor_ports::opaque_debug!(NodeSink, "NodeSink");
 
 impl LinkNodeSink for NodeSink {
     fn receive(&self, node: u64, app: &str, message: &Bytes) {

@@ -2,7 +2,6 @@
 
 use crate::forward::ForwardOptions;
 use crate::recovery::RecoveryOptions;
-use std::fmt;
 use stentor_link::ApplicationOptions;
 use stentor_ports::EngineOptions;
 
@@ -24,11 +23,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
+stentor_ports::opaque_debug!(Token, "Token(…)");
 
 stentor_ports::with_defaults! {
     /// Options of an application.

@@ -8,7 +8,6 @@ use crate::inbox::{Counted, Inbox, Joining};
 use crate::node_sink::NodeSink;
 use crate::options::AppOptions;
 use crate::view::View;
-use std::fmt;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -74,11 +73,7 @@ struct Http {
     forwarder: Arc<Forwarder>,
 }
 
-impl fmt::Debug for Workers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Workers")
-    }
-}
+stentor_ports::opaque_debug!(Workers, "Workers");
 
 impl Workers {
     /// The handle of a service with these applications. Must be called within the runtime of the service. A session's [`stentor_ports::LinkApp`] is an application's number.
@@ -274,11 +269,7 @@ pub struct Service {
     is_stopping: bool,
 }
 
-impl fmt::Debug for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Service")
-    }
-}
+stentor_ports::opaque_debug!(Service, "Service");
 
 impl Service {
     /// Handles all that has happened. Returns `true` if there is more to do at once.

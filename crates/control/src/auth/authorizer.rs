@@ -3,7 +3,6 @@
 use super::metrics::AuthMetrics;
 use crate::access::allows;
 use crate::current::Current;
-use std::fmt;
 use std::sync::Arc;
 use stentor_auth::{Attributes, Permissions};
 use stentor_ports::{Access, Authorizer, Decision, Denial, Question};
@@ -19,11 +18,7 @@ pub(super) struct ClientAuthorizer {
     metrics: AuthMetrics,
 }
 
-impl fmt::Debug for ClientAuthorizer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientAuthorizer")
-    }
-}
+stentor_ports::opaque_debug!(ClientAuthorizer, "ClientAuthorizer");
 
 impl ClientAuthorizer {
     pub(super) fn new(

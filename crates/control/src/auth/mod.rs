@@ -117,11 +117,7 @@ struct Shard {
     charge: Charge,
 }
 
-impl fmt::Debug for Auth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Auth")
-    }
-}
+stentor_ports::opaque_debug!(Auth, "Auth");
 
 impl Settings {
     fn new(options: &AuthOptions, before: &Self) -> Result<Self, Error> {

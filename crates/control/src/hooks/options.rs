@@ -3,7 +3,6 @@
 use super::pattern::Pattern;
 use crate::error::Error;
 use hyper::Uri;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -77,11 +76,7 @@ impl HookSecret {
     }
 }
 
-impl fmt::Debug for HookSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HookSecret(…)")
-    }
-}
+stentor_ports::opaque_debug!(HookSecret, "HookSecret(…)");
 
 stentor_ports::with_defaults! {
     /// The options of a hook.

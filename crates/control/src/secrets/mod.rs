@@ -30,7 +30,6 @@ use hyper::header::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use references::{Piece, pieces};
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,11 +74,7 @@ impl PartialEq for Secrets {
 
 impl Eq for Secrets {}
 
-impl fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secrets(…)")
-    }
-}
+stentor_ports::opaque_debug!(Secrets, "Secrets(…)");
 
 impl Secrets {
     /// Makes secrets from these variables and from files. A file that can't be read keeps its value in

@@ -4,7 +4,6 @@
 use super::Secrets;
 use super::references::{Piece, Reference, pieces};
 use crate::percent;
-use std::fmt;
 
 /// Value of a secret at the start of a URL, while a configuration is checked without its secrets.
 const SAMPLE_BASE: &str = "http://1";
@@ -20,11 +19,7 @@ pub struct UrlText {
     pub(crate) shown: String,
 }
 
-impl fmt::Debug for UrlText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UrlText(…)")
-    }
-}
+stentor_ports::opaque_debug!(UrlText, "UrlText(…)");
 
 impl<T: AsRef<str> + ?Sized> From<&T> for UrlText {
     fn from(url: &T) -> Self {

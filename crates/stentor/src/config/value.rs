@@ -1,7 +1,6 @@
 //! Types of settings beyond those of TOML: sizes, durations, secrets, origins, headers.
 
 use super::setting::{Raw, Setting, all, fields};
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster_settings::Address;
@@ -156,11 +155,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
+stentor_ports::opaque_debug!(Secret, "Secret(…)");
 
 /// The token of the admin port. `None` if it has no token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
