@@ -52,7 +52,6 @@ struct Grants {
     allow: Vec<Grant>,
     #[serde(default)]
     join: Vec<String>,
-    #[serde(default)]
     info: Option<Value>,
 }
 
@@ -65,7 +64,6 @@ struct Grant {
     feeds: Vec<String>,
     #[serde(default)]
     rooms: Vec<String>,
-    #[serde(default)]
     namespace: Option<String>,
     allow: Vec<String>,
 }

@@ -21,7 +21,6 @@ pub struct Hello {
     /// Id of the worker's process.
     pub instance: String,
     /// Number of the process's link, as in the last WELCOME that it has received. `None`: it has received none.
-    #[serde(default)]
     pub link: Option<u32>,
     /// Number of the last frame that the process has received on this link. 0: none.
     #[serde(default)]
@@ -34,13 +33,11 @@ pub struct Hello {
     #[serde(default)]
     pub asks: bool,
     /// Port of the worker's own HTTP server. `None`: there is none, or it doesn't listen yet.
-    #[serde(default)]
     pub http: Option<u16>,
     /// `true`: the application listens to requests that Stentor refuses.
     #[serde(default)]
     pub errors: bool,
     /// Policy for messages that the worker hasn't acknowledged when it crashes. `None`: the server's configuration has it.
-    #[serde(default)]
     pub on_crash: Option<OnCrash>,
     /// How long the application can recover a socket after the loss of its client: `recovery.maxDisconnectionDuration`, at most
     /// [`RECOVERY_MAX`], by default [`RECOVERY_DEFAULT`]. `None`: it recovers none.
@@ -54,7 +51,6 @@ fn recovery_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Dur
     #[serde(rename_all = "camelCase")]
     struct Recovery {
         /// In milliseconds. JSON has no `Infinity`, so it becomes `null`.
-        #[serde(default)]
         max_disconnection_duration: Option<f64>,
     }
     let recovery = Option::<Recovery>::deserialize(deserializer)?;

@@ -103,7 +103,6 @@ enum Connection {
 #[derive(Deserialize)]
 struct Config {
     asks: bool,
-    #[serde(default)]
     http: Option<u16>,
     #[serde(default)]
     errors: bool,

@@ -59,7 +59,6 @@ pub(super) struct Request<'a> {
     data: Option<&'a RawValue>,
     #[serde(borrow, default)]
     args: Option<Vec<&'a RawValue>>,
-    #[serde(default)]
     volatile: Option<bool>,
     #[serde(borrow, default)]
     ack: Option<Ack<'a>>,
@@ -67,9 +66,7 @@ pub(super) struct Request<'a> {
     join: Option<Names<'a>>,
     #[serde(borrow, default)]
     leave: Option<Names<'a>>,
-    #[serde(default)]
     close: Option<bool>,
-    #[serde(default)]
     pub(super) limit: Option<usize>,
 }
 

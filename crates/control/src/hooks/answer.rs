@@ -69,7 +69,6 @@ pub(super) fn answers(text: &str) -> Result<Vec<(u64, &str)>, Wrong> {
 struct Answer<'a> {
     #[serde(rename = "id")]
     _id: u64,
-    #[serde(default)]
     allow: Option<bool>,
     #[serde(borrow, default)]
     code: Option<Cow<'a, str>>,
@@ -77,7 +76,6 @@ struct Answer<'a> {
     message: Option<Cow<'a, str>>,
     #[serde(default)]
     retry: bool,
-    #[serde(default)]
     ttl: Option<f64>,
     #[serde(borrow, default)]
     ack: Vec<&'a RawValue>,

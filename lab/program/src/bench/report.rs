@@ -31,9 +31,7 @@ pub struct CaseReport {
     #[serde(deserialize_with = "known_metrics")]
     pub(crate) metrics: Vec<Metric>,
     /// Messages per second that an open loop sent to every server.
-    #[serde(default)]
     pub(crate) rate_hz: Option<f64>,
-    #[serde(default)]
     pub(crate) connections: Option<usize>,
     /// The servers: the baseline first, and its second name last.
     pub servers: Vec<ServerReport>,
@@ -67,7 +65,6 @@ pub(crate) struct Comparison {
     /// times, larger than the generator's lag.
     pub differs: bool,
     /// Meaning of the ratio if a figure is a bound, because the generator reached its limit before the server.
-    #[serde(default)]
     pub(crate) bound: Option<Bound>,
 }
 
@@ -89,7 +86,6 @@ pub struct Verdict {
     #[serde(deserialize_with = "metric_or_none")]
     pub(crate) metric: Option<Metric>,
     /// The other server. `None` if the goal is about the figure itself.
-    #[serde(default)]
     pub(crate) against: Option<String>,
     /// The maximum, or the minimum if a larger figure is better.
     pub(crate) bound: f64,
