@@ -224,7 +224,13 @@ fn schemas() -> Value {
 
 /// Makes the schema of an object with these properties. All are required, and no others are allowed.
 fn object(properties: Value) -> Value {
-    let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    object_with(&[], properties)
+}
+
+/// Makes the schema of an object with these properties, of which some are optional. No others are allowed.
+fn object_with(optional: &[&str], properties: Value) -> Value {
+    let names = properties.as_object().into_iter().flat_map(Map::keys);
+    let required: Vec<_> = names.filter(|name| !optional.contains(&name.as_str())).cloned().collect();
     json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
 }
 
@@ -240,134 +246,94 @@ fn missing_nodes() -> Value {
 fn list_schemas() -> Value {
     let (text, count) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
     json!({
-        "Sessions": {
-            "type": "object",
-            "required": ["sessions", "count", "truncated"],
-            "additionalProperties": false,
-            "properties": {
-                "sessions": {"type": "array", "maxItems": SESSIONS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Session"}},
-                "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not."},
-                "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
-                "missing_nodes": missing_nodes(),
-            },
-        },
+        "Sessions": object_with(&["missing_nodes"], json!({
+            "sessions": {"type": "array", "maxItems": SESSIONS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Session"}},
+            "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not."},
+            "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
+            "missing_nodes": missing_nodes(),
+        })),
         "User": object(json!({
             "id": {"type": "string", "description": "`sub` of its token."},
             "issuer": {"type": "string", "description": "`iss` of its token."},
         })),
-        "Session": {
-            "type": "object",
-            "required": ["id", "protocol", "rooms", "send_buffer_bytes"],
-            "additionalProperties": false,
-            "properties": {
-                "id": {"$ref": "#/components/schemas/SessionId"},
-                "protocol": {"type": "string", "description": "As in `stentor_sessions_by_protocol`."},
-                "rooms": {"type": "array", "items": text},
-                "node": {"type": "string", "description": "The name of its node. Only in `GET /api/v1/sessions`, in a cluster."},
-                "app": {"type": "string", "description": "The application whose workers have it (`[[links]]`). Only in `GET /api/v1/sessions`."},
-                "namespace": {"type": "string", "description": "Its namespace. Only in `GET /api/v1/sessions`."},
+        "Session": object_with(&["node", "app", "namespace", "user", "info", "address", "since", "transport", "feeds", "timeline"], json!({
+            "id": {"$ref": "#/components/schemas/SessionId"},
+            "protocol": {"type": "string", "description": "As in `stentor_sessions_by_protocol`."},
+            "rooms": {"type": "array", "items": text},
+            "node": {"type": "string", "description": "The name of its node. Only in `GET /api/v1/sessions`, in a cluster."},
+            "app": {"type": "string", "description": "The application whose workers have it (`[[links]]`). Only in `GET /api/v1/sessions`."},
+            "namespace": {"type": "string", "description": "Its namespace. Only in `GET /api/v1/sessions`."},
+            "user": {"$ref": "#/components/schemas/User"},
+            "info": {"description": "What others may know of the client."},
+            "address": {"type": "string", "description": "The client's address; of IPv6, the /64 network."},
+            "since": {"type": "integer", "minimum": 0, "description": "When the session began, in seconds since 1970."},
+            "transport": {
+                "enum": ["websocket", "polling", "stream", "none"],
+                "description": "How a client that outlives its connections is connected now. `none`: it is between two polls, or disconnected.",
+            },
+            "feeds": {
+                "type": "array",
+                "description": "Its feeds, each with the offset of the newest version that the client may have. Not in `GET /api/v1/sessions`.",
+                "items": object(json!({"key": text, "offset": {"type": "integer", "minimum": 0}})),
+            },
+            "timeline": {
+                "type": "array",
+                "description": "Its last events, oldest first: changes of the transport, and requests and messages that were refused or dropped. Only of the first 10 sessions, and not in `GET /api/v1/sessions`. [operate.md](operate.md#timelines-of-sessions) lists the events.",
+                "items": {"$ref": "#/components/schemas/SessionEvent"},
+            },
+            "send_buffer_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that wait until the client reads."},
+        })),
+        "SessionEvent": object_with(&["reason"], json!({
+            "event": {"enum": [
+                "upgraded", "subscription_refused", "publication_refused", "request_refused", "rate_limited", "deliveries_dropped",
+                "protocol_error",
+            ]},
+            "reason": {"type": "string", "description": "The new transport, the code of the error, or the limit. Absent if there is none, and for codes that a hook chose."},
+            "count": {"type": "integer", "minimum": 1, "description": "How often it happened."},
+            "first": {"type": "integer", "minimum": 0, "description": "When it happened first, in seconds since 1970."},
+            "last": {"type": "integer", "minimum": 0, "description": "When it happened last, in seconds since 1970."},
+        })),
+        "Feeds": object_with(&["missing_nodes"], json!({
+            "feeds": {"type": "array", "maxItems": KEYS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Feed"}},
+            "count": {"type": "integer", "minimum": 0, "description": "All keys, listed or not."},
+            "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
+            "missing_nodes": missing_nodes(),
+        })),
+        "Feed": object_with(&["node", "upstream", "url", "reason", "failures", "fetch_seconds", "failing_since", "last_success", "next_fetch"], json!({
+            "key": text,
+            "node": {"type": "string", "description": "The name of the node that fetches it. Only in a cluster."},
+            "pushed": {"type": "boolean", "description": "Whether its document was pushed. The fields from `upstream` on are absent then."},
+            "upstream": {"type": "string", "description": "The name of its `[[feeds]]` section."},
+            "url": {"type": "string", "description": "Its URL, with `***` in place of secrets."},
+            "state": {
+                "enum": ["cold", "live", "stale", "complete", "not_found"],
+                "description": "As clients receive it. `cold`: it waits for its first document.",
+            },
+            "reason": {"type": "string", "description": "The reason for the state, if there is one."},
+            "failures": {"type": "integer", "minimum": 0, "description": "Failed fetches in a row."},
+            "fetch_seconds": {"type": "number", "minimum": 0, "description": "Duration of the last fetch."},
+            "failing_since": {"type": "integer", "minimum": 0, "description": "When the first of these fetches failed, in seconds since 1970."},
+            "last_success": {"type": "integer", "minimum": 0, "description": "When the last successful fetch ended, in seconds since 1970."},
+            "next_fetch": {"type": "integer", "minimum": 0, "description": "When it is fetched next, in seconds since 1970. Absent during a fetch."},
+            "document_bytes": {"type": "integer", "minimum": 0, "description": "Size of the document."},
+            "subscribed": {"type": "boolean", "description": "Whether it has subscribers. Without, it is forgotten after `feeds_limits.idle_ttl`."},
+        })),
+        "Members": object_with(&["next", "missing_nodes"], json!({
+            "members": {"type": "array", "maxItems": MEMBERS_LISTED_MAX, "items": object_with(&["user", "info"], json!({
+                "session": {"$ref": "#/components/schemas/SessionId"},
                 "user": {"$ref": "#/components/schemas/User"},
                 "info": {"description": "What others may know of the client."},
-                "address": {"type": "string", "description": "The client's address; of IPv6, the /64 network."},
-                "since": {"type": "integer", "minimum": 0, "description": "When the session began, in seconds since 1970."},
-                "transport": {
-                    "enum": ["websocket", "polling", "stream", "none"],
-                    "description": "How a client that outlives its connections is connected now. `none`: it is between two polls, or disconnected.",
-                },
-                "feeds": {
-                    "type": "array",
-                    "description": "Its feeds, each with the offset of the newest version that the client may have. Not in `GET /api/v1/sessions`.",
-                    "items": object(json!({"key": text, "offset": {"type": "integer", "minimum": 0}})),
-                },
-                "timeline": {
-                    "type": "array",
-                    "description": "Its last events, oldest first: changes of the transport, and requests and messages that were refused or dropped. Only of the first 10 sessions, and not in `GET /api/v1/sessions`. [operate.md](operate.md#timelines-of-sessions) lists the events.",
-                    "items": {"$ref": "#/components/schemas/SessionEvent"},
-                },
-                "send_buffer_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that wait until the client reads."},
-            },
-        },
-        "SessionEvent": {
-            "type": "object",
-            "required": ["event", "count", "first", "last"],
-            "additionalProperties": false,
-            "properties": {
-                "event": {"enum": [
-                    "upgraded", "subscription_refused", "publication_refused", "request_refused", "rate_limited", "deliveries_dropped",
-                    "protocol_error",
-                ]},
-                "reason": {"type": "string", "description": "The new transport, the code of the error, or the limit. Absent if there is none, and for codes that a hook chose."},
-                "count": {"type": "integer", "minimum": 1, "description": "How often it happened."},
-                "first": {"type": "integer", "minimum": 0, "description": "When it happened first, in seconds since 1970."},
-                "last": {"type": "integer", "minimum": 0, "description": "When it happened last, in seconds since 1970."},
-            },
-        },
-        "Feeds": {
-            "type": "object",
-            "required": ["feeds", "count", "truncated"],
-            "additionalProperties": false,
-            "properties": {
-                "feeds": {"type": "array", "maxItems": KEYS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Feed"}},
-                "count": {"type": "integer", "minimum": 0, "description": "All keys, listed or not."},
-                "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
-                "missing_nodes": missing_nodes(),
-            },
-        },
-        "Feed": {
-            "type": "object",
-            "required": ["key", "pushed", "state", "document_bytes", "subscribed"],
-            "additionalProperties": false,
-            "properties": {
-                "key": text,
-                "node": {"type": "string", "description": "The name of the node that fetches it. Only in a cluster."},
-                "pushed": {"type": "boolean", "description": "Whether its document was pushed. The fields from `upstream` on are absent then."},
-                "upstream": {"type": "string", "description": "The name of its `[[feeds]]` section."},
-                "url": {"type": "string", "description": "Its URL, with `***` in place of secrets."},
-                "state": {
-                    "enum": ["cold", "live", "stale", "complete", "not_found"],
-                    "description": "As clients receive it. `cold`: it waits for its first document.",
-                },
-                "reason": {"type": "string", "description": "The reason for the state, if there is one."},
-                "failures": {"type": "integer", "minimum": 0, "description": "Failed fetches in a row."},
-                "fetch_seconds": {"type": "number", "minimum": 0, "description": "Duration of the last fetch."},
-                "failing_since": {"type": "integer", "minimum": 0, "description": "When the first of these fetches failed, in seconds since 1970."},
-                "last_success": {"type": "integer", "minimum": 0, "description": "When the last successful fetch ended, in seconds since 1970."},
-                "next_fetch": {"type": "integer", "minimum": 0, "description": "When it is fetched next, in seconds since 1970. Absent during a fetch."},
-                "document_bytes": {"type": "integer", "minimum": 0, "description": "Size of the document."},
-                "subscribed": {"type": "boolean", "description": "Whether it has subscribers. Without, it is forgotten after `feeds_limits.idle_ttl`."},
-            },
-        },
-        "Members": {
-            "type": "object",
-            "required": ["members", "count"],
-            "additionalProperties": false,
-            "properties": {
-                "members": {"type": "array", "maxItems": MEMBERS_LISTED_MAX, "items": {
-                    "type": "object",
-                    "required": ["session", "since"],
-                    "additionalProperties": false,
-                    "properties": {
-                        "session": {"$ref": "#/components/schemas/SessionId"},
-                        "user": {"$ref": "#/components/schemas/User"},
-                        "info": {"description": "What others may know of the client."},
-                        "since": {"type": "integer", "minimum": 0, "description": "When it joined, in seconds since 1970."},
-                    },
-                }},
-                "count": {"type": "integer", "minimum": 0, "description": "All members, listed or not."},
-                "next": {"$ref": "#/components/schemas/SessionId", "description": "The `after` of the next page. Absent if there is none."},
-                "missing_nodes": missing_nodes(),
-            },
-        },
-        "Rooms": {
-            "type": "object",
-            "required": ["rooms"],
-            "additionalProperties": false,
-            "properties": {
-                "rooms": {"type": "array", "items": object(json!({"name": text, "sessions": count}))},
-                "next": {"type": "string", "description": "The `after` of the next page. Absent if there is none."},
-                "missing_nodes": missing_nodes(),
-            },
-        },
+                "since": {"type": "integer", "minimum": 0, "description": "When it joined, in seconds since 1970."},
+            }))},
+            "count": {"type": "integer", "minimum": 0, "description": "All members, listed or not."},
+            "next": {"$ref": "#/components/schemas/SessionId", "description": "The `after` of the next page. Absent if there is none."},
+            "missing_nodes": missing_nodes(),
+        })),
+        "Rooms": object_with(&["next", "missing_nodes"], json!({
+            "rooms": {"type": "array", "items": object(json!({"name": text, "sessions": count}))},
+            "next": {"type": "string", "description": "The `after` of the next page. Absent if there is none."},
+            "missing_nodes": missing_nodes(),
+        })),
     })
 }
 
@@ -438,18 +404,13 @@ fn other_schemas() -> Value {
                 "message": text,
             })),
         })),
-        "Concerned": {
-            "type": "object",
-            "required": ["sessions"],
-            "additionalProperties": false,
-            "properties": {
-                "sessions": count,
-                "refused": {"type": "integer", "minimum": 1, "description": "Sessions that couldn't join a room. Absent if there is none."},
-                "acknowledgements": {"type": "array", "items": {"type": "array"}, "description": "With `ack`: the arguments of each acknowledgement, in the order of their arrival."},
-                "missing": {"type": "integer", "minimum": 0, "description": "With `ack`: Socket.IO clients without an acknowledgement here."},
-                "missing_nodes": missing_nodes(),
-            },
-        },
+        "Concerned": object_with(&["refused", "acknowledgements", "missing", "missing_nodes"], json!({
+            "sessions": count,
+            "refused": {"type": "integer", "minimum": 1, "description": "Sessions that couldn't join a room. Absent if there is none."},
+            "acknowledgements": {"type": "array", "items": {"type": "array"}, "description": "With `ack`: the arguments of each acknowledgement, in the order of their arrival."},
+            "missing": {"type": "integer", "minimum": 0, "description": "With `ack`: Socket.IO clients without an acknowledgement here."},
+            "missing_nodes": missing_nodes(),
+        })),
         "Revocation": {
             "type": "object",
             "additionalProperties": false,
@@ -463,74 +424,44 @@ fn other_schemas() -> Value {
             },
             "examples": [{"subject": "42"}],
         },
-        "Revoked": {
-            "type": "object",
-            "required": ["sessions"],
-            "additionalProperties": false,
-            "properties": {"sessions": count, "missing_nodes": missing_nodes()},
-        },
-        "Revocations": {
-            "type": "object",
-            "required": ["revocations"],
-            "additionalProperties": false,
-            "properties": {
-                "revocations": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["kept_until"],
-                        "additionalProperties": false,
-                        "properties": {
-                            "issuer": name,
-                            "subject": name,
-                            "token_id": name,
-                            "issued_before": seconds,
-                            "kept_until": seconds,
-                        },
-                    },
-                },
+        "Revoked": object_with(&["missing_nodes"], json!({"sessions": count, "missing_nodes": missing_nodes()})),
+        "Revocations": object(json!({
+            "revocations": {
+                "type": "array",
+                "items": object_with(&["issuer", "subject", "token_id", "issued_before"], json!({
+                    "issuer": name,
+                    "subject": name,
+                    "token_id": name,
+                    "issued_before": seconds,
+                    "kept_until": seconds,
+                })),
             },
-        },
-        "Nodes": object(json!({
-            "nodes": {"type": "array", "items": {
-                "type": "object",
-                "required": ["id", "name", "version", "uptime_seconds", "connections", "this"],
-                "additionalProperties": false,
-                "properties": {
-                    "id": {"type": "string", "description": "Drawn at the node's start."},
-                    "name": {"type": "string", "description": "`cluster.node`."},
-                    "version": text,
-                    "address": {"type": "string", "description": "`cluster.advertise`. Absent if it isn't set."},
-                    "uptime_seconds": count,
-                    "connections": {"type": "integer", "minimum": 0, "description": "Connections of clients, a few seconds ago."},
-                    "this": {"type": "boolean", "description": "Whether it is the node that answers."},
-                },
-            }},
         })),
-        "Links": {
-            "type": "object",
-            "required": ["links"],
-            "additionalProperties": false,
-            "properties": {
-                "links": {"type": "array", "items": {
-                    "type": "object",
-                    "required": ["app", "link", "worker", "instance", "state", "on_crash", "sessions", "unacknowledged_bytes"],
-                    "additionalProperties": false,
-                    "properties": {
-                        "node": {"type": "string", "description": "`cluster.node` of the node that has the link. Absent without `[cluster]`."},
-                        "app": {"type": "string", "description": "`app` of the `[[links]]`."},
-                        "link": {"type": "integer", "minimum": 1, "description": "Number of the link, as the worker knows it. Links of several nodes may have the same."},
-                        "worker": {"type": "string", "description": "Name of the worker, which stays when its process is replaced."},
-                        "instance": {"type": "string", "description": "Id of the worker's process."},
-                        "state": {"enum": ["up", "draining", "lost", "ended"], "description": "`draining`: it hands its sessions over. `lost`: its connection is broken. `ended`: its connection closes."},
-                        "on_crash": {"enum": ["disconnect", "redeliver", "drop"], "description": "Policy for messages that the worker hasn't acknowledged when it crashes."},
-                        "sessions": {"type": "integer", "minimum": 0, "description": "Sessions of the worker."},
-                        "unacknowledged_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that the worker hasn't acknowledged."},
-                    },
-                }},
-                "missing_nodes": missing_nodes(),
-            },
-        },
+        "Nodes": object(json!({
+            "nodes": {"type": "array", "items": object_with(&["address"], json!({
+                "id": {"type": "string", "description": "Drawn at the node's start."},
+                "name": {"type": "string", "description": "`cluster.node`."},
+                "version": text,
+                "address": {"type": "string", "description": "`cluster.advertise`. Absent if it isn't set."},
+                "uptime_seconds": count,
+                "connections": {"type": "integer", "minimum": 0, "description": "Connections of clients, a few seconds ago."},
+                "this": {"type": "boolean", "description": "Whether it is the node that answers."},
+            }))},
+        })),
+        "Links": object_with(&["missing_nodes"], json!({
+            "links": {"type": "array", "items": object_with(&["node"], json!({
+                "node": {"type": "string", "description": "`cluster.node` of the node that has the link. Absent without `[cluster]`."},
+                "app": {"type": "string", "description": "`app` of the `[[links]]`."},
+                "link": {"type": "integer", "minimum": 1, "description": "Number of the link, as the worker knows it. Links of several nodes may have the same."},
+                "worker": {"type": "string", "description": "Name of the worker, which stays when its process is replaced."},
+                "instance": {"type": "string", "description": "Id of the worker's process."},
+                "state": {"enum": ["up", "draining", "lost", "ended"], "description": "`draining`: it hands its sessions over. `lost`: its connection is broken. `ended`: its connection closes."},
+                "on_crash": {"enum": ["disconnect", "redeliver", "drop"], "description": "Policy for messages that the worker hasn't acknowledged when it crashes."},
+                "sessions": {"type": "integer", "minimum": 0, "description": "Sessions of the worker."},
+                "unacknowledged_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that the worker hasn't acknowledged."},
+            }))},
+            "missing_nodes": missing_nodes(),
+        })),
         "Reloaded": object(json!({
             "applied": {"type": "array", "items": text, "description": "The keys that changed and apply now, as `section.key`. Keys of a repeated section are one entry: `feeds`."},
             "restart_needed": {"type": "array", "items": text, "description": "The keys that changed and apply after a restart."},
