@@ -126,195 +126,176 @@ pub enum ContentCoding {
     Brotli,
 }
 
-/// Declares a struct of options, each field with its documentation, its type and its default.
-macro_rules! options {
-    ($(
-        $(#[$about:meta])*
-        pub struct $name:ident {
-            $($(#[$doc:meta])+ $field:ident: $ty:ty = $default:expr,)+
-        }
-    )+) => {$(
-        $(#[$about])*
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub struct $name {
-            $($(#[$doc])+ pub $field: $ty,)+
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($field: $default,)+ }
-            }
-        }
-    )+};
-}
-
-options! {
+stentor_ports::with_defaults! {
     /// Options of feeds: their sources, intervals and limits.
+    #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct FeedsOptions {
         /// Sources of documents. If several match a key, the most specific one applies
         /// ([`Route`](crate::Route)).
-        upstreams: Vec<UpstreamOptions> = Vec::new(),
+        pub upstreams: Vec<UpstreamOptions> = Vec::new(),
         /// Keys whose documents are pushed. Clients may wait for their first documents. A more specific
         /// upstream takes precedence.
-        pushed: Vec<PushedKeys> = Vec::new(),
+        pub pushed: Vec<PushedKeys> = Vec::new(),
         /// Maximum number of keys, with and without subscribers. Further keys are refused. At least 1.
-        keys_max: usize = 10_000,
+        pub keys_max: usize = 10_000,
         /// Maximum number of never-fetched keys for which a session may wait. Further subscriptions are
         /// refused. Zero means unlimited, because keys take turns by address and session.
-        cold_keys_max: usize = 0,
+        pub cold_keys_max: usize = 0,
         /// Maximum number of never-fetched keys for which all sessions of an address may wait. Zero means
         /// unlimited.
-        cold_keys_per_address_max: usize = 0,
+        pub cold_keys_per_address_max: usize = 0,
         /// Maximum size of all kept documents in bytes. A version that doesn't fit is refused, and its feed
         /// becomes stale.
-        documents_bytes_max: usize = 256 << 20,
+        pub documents_bytes_max: usize = 256 << 20,
         /// Maximum number of concurrent fetches of all upstreams. At least 1. Each upstream may always use an
         /// equal share, which is at least one fetch.
-        fetches_max: usize = 256,
+        pub fetches_max: usize = 256,
         /// Maximum size in bytes of all response bodies that are being received. At this limit, all fetches
         /// but the oldest one wait.
-        fetches_bytes_max: usize = 128 << 20,
+        pub fetches_bytes_max: usize = 128 << 20,
         /// Time for which a key without subscribers is kept and fetched.
-        idle_ttl: Duration = Duration::from_secs(30),
+        pub idle_ttl: Duration = Duration::from_secs(30),
         /// Time after which a key with a document counts as not found if its upstream answers only 404. Zero
         /// means at once.
-        not_found_after: Duration = Duration::from_secs(30),
+        pub not_found_after: Duration = Duration::from_secs(30),
         /// Time after which a key that doesn't exist may be fetched again, if a client requests it.
-        not_found_retry_interval: Duration = Duration::from_secs(5),
+        pub not_found_retry_interval: Duration = Duration::from_secs(5),
         /// Maximum delay before the first retry of a failed fetch. The maximum doubles with each further
         /// failure.
-        backoff_initial: Duration = Duration::from_secs(1),
+        pub backoff_initial: Duration = Duration::from_secs(1),
         /// Maximum delay before a retry, unless an upstream asks for more with `Retry-After`.
-        backoff_max: Duration = Duration::from_secs(60),
+        pub backoff_max: Duration = Duration::from_secs(60),
         /// Maximum value taken from `Retry-After` with status 429. With any other status, the maximum is this
         /// value or 60 s, whichever is smaller.
-        retry_after_max: Duration = Duration::from_secs(3600),
+        pub retry_after_max: Duration = Duration::from_secs(3600),
         /// Maximum value taken from `Cache-Control: max-age`.
-        max_age_max: Duration = Duration::from_secs(24 * 3600),
+        pub max_age_max: Duration = Duration::from_secs(24 * 3600),
         /// Maximum number of keys with pushed documents. At least 1.
-        pushed_keys_max: usize = 10_000,
+        pub pushed_keys_max: usize = 10_000,
         /// Maximum size of all pushed documents in bytes.
-        pushed_documents_bytes_max: usize = 64 << 20,
+        pub pushed_documents_bytes_max: usize = 64 << 20,
         /// Maximum size of one pushed document in bytes, as received and after decompression. At least 1.
-        pushed_document_bytes_max: usize = 4 << 20,
+        pub pushed_document_bytes_max: usize = 4 << 20,
         /// File with PEM certificates to trust for https upstreams, instead of the system's.
-        ca_file: Option<PathBuf> = None,
+        pub ca_file: Option<PathBuf> = None,
         /// Values of the secrets in URLs and headers of upstreams.
-        secrets: Secrets = Secrets::default(),
+        pub secrets: Secrets = Secrets::default(),
     }
 
     /// One HTTP API that serves documents of feeds.
+    #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct UpstreamOptions {
         /// Name of the upstream in logs and metrics, unique.
-        name: String = String::new(),
+        pub name: String = String::new(),
         /// Prefix of the upstream's keys, used if `key` is empty. If both are empty, all keys.
-        prefix: String = String::new(),
+        pub prefix: String = String::new(),
         /// Template of the upstream's keys, such as `matchesfeed/{id}/matchcentre`. If it is empty, `prefix`
         /// applies.
-        key: String = String::new(),
+        pub key: String = String::new(),
         /// Allowed characters in the upstream's keys.
-        keys: KeyCharset = KeyCharset::Ascii,
+        pub keys: KeyCharset = KeyCharset::Ascii,
         /// `http://` or `https://`, a host, and optionally a path and a query. With a `key`, the path and the
         /// query may contain its placeholders. Otherwise the complete key is appended to the path. The URL
         /// may contain [`Secrets`].
-        url: String = String::new(),
+        pub url: String = String::new(),
         /// Time between the starts of two fetches of a key, unless the upstream sets another. At least 1 ms.
-        poll_interval: Duration = Duration::from_secs(1),
+        pub poll_interval: Duration = Duration::from_secs(1),
         /// Maximum time of a fetch, from its start to the last byte.
-        timeout: Duration = Duration::from_secs(10),
+        pub timeout: Duration = Duration::from_secs(10),
         /// Maximum time to open a connection: DNS lookup, connecting, and the TLS handshake.
-        connect_timeout: Duration = Duration::from_secs(3),
+        pub connect_timeout: Duration = Duration::from_secs(3),
         /// Maximum time without received data, before the response headers and within the body. Zero means
         /// `timeout`.
-        read_timeout: Duration = Duration::ZERO,
+        pub read_timeout: Duration = Duration::ZERO,
         /// Maximum size of a document in bytes, as received and after decompression.
-        document_bytes_max: usize = 4 << 20,
+        pub document_bytes_max: usize = 4 << 20,
         /// Maximum number of concurrent fetches. At least 1.
-        concurrency_max: usize = 32,
+        pub concurrency_max: usize = 32,
         /// Maximum number of fetches that start per second, evenly distributed. A tenth of them, and at least
         /// one, may start at once.
-        requests_per_second_max: usize = 1000,
+        pub requests_per_second_max: usize = 1000,
         /// Maximum size of a response's headers in bytes.
-        response_header_bytes_max: usize = 128 << 10,
+        pub response_header_bytes_max: usize = 128 << 10,
         /// Time after which a connection isn't used for further requests.
-        connection_age_max: Duration = Duration::from_secs(5 * 60),
+        pub connection_age_max: Duration = Duration::from_secs(5 * 60),
         /// The method of every request.
-        method: RequestMethod = RequestMethod::Get,
+        pub method: RequestMethod = RequestMethod::Get,
         /// The body of every request, a JSON text. A complete string in it may be a placeholder of `key`.
-        body: String = String::new(),
+        pub body: String = String::new(),
         /// Compressions that are offered to the upstream. Empty means none.
-        accept_encoding: Vec<ContentCoding> = vec![ContentCoding::Gzip, ContentCoding::Brotli],
+        pub accept_encoding: Vec<ContentCoding> = vec![ContentCoding::Gzip, ContentCoding::Brotli],
         /// Headers of every request, for example `("Authorization", "Bearer ${file:/run/secrets/api}")`. They
         /// may contain [`Secrets`].
-        headers: Vec<(String, String)> = Vec::new(),
+        pub headers: Vec<(String, String)> = Vec::new(),
         /// `USER:PASSWORD` for the header `Authorization` (RFC 7617). It may contain secrets. Empty means no
         /// such header.
-        basic_auth: String = String::new(),
+        pub basic_auth: String = String::new(),
         /// The content of the upstream's documents.
-        content: Content = Content::Json,
+        pub content: Content = Content::Json,
         /// `true` ignores the upstream's `Cache-Control`, so that only `poll_interval` applies.
-        ignore_cache_control: bool = false,
+        pub ignore_cache_control: bool = false,
         /// Minimum value taken from `Cache-Control: max-age`.
-        max_age_min: Duration = Duration::from_secs(1),
+        pub max_age_min: Duration = Duration::from_secs(1),
         /// Maximum value taken from `Cache-Control: max-age`. Zero means [`FeedsOptions::max_age_max`].
-        max_age_max: Duration = Duration::ZERO,
+        pub max_age_max: Duration = Duration::ZERO,
         /// `true` if `Cache-Control: max-age=0` ends the feed. Off by default, because many frameworks send
         /// this header by default.
-        complete_on_max_age_zero: bool = false,
+        pub complete_on_max_age_zero: bool = false,
         /// Host, with an optional port, for the header `Host`, for SNI and as the name in the certificate.
         /// `None` means the host of `url`. Connections are always opened to the host of `url`.
-        host: Option<String> = None,
+        pub host: Option<String> = None,
         /// Unix domain socket for requests. The host of `url` is then sent only in the header `Host`.
-        socket: Option<PathBuf> = None,
+        pub socket: Option<PathBuf> = None,
         /// The proxy for requests.
-        proxy: Proxy = Proxy::None,
+        pub proxy: Proxy = Proxy::None,
         /// File with PEM certificates to trust for this upstream. `None` means [`FeedsOptions::ca_file`].
-        ca_file: Option<PathBuf> = None,
+        pub ca_file: Option<PathBuf> = None,
         /// File with the PEM certificate that identifies this client to the upstream, and its intermediate
         /// certificates. Requires `client_key_file`.
-        client_certificate_file: Option<PathBuf> = None,
+        pub client_certificate_file: Option<PathBuf> = None,
         /// File with the PEM private key of `client_certificate_file`.
-        client_key_file: Option<PathBuf> = None,
+        pub client_key_file: Option<PathBuf> = None,
         /// The redirects that are followed. Each redirect counts as a request, and all must complete within
         /// `timeout`.
-        redirects: Redirects = Redirects::Never,
+        pub redirects: Redirects = Redirects::Never,
         /// `true` sends the upstream's cookies back to it: at most 16 of 4 kB, in memory.
-        cookies: bool = false,
+        pub cookies: bool = false,
         /// Names of members that identify the objects of an array, tried in this order before `id` and similar names.
-        identity: Vec<String> = Vec::new(),
+        pub identity: Vec<String> = Vec::new(),
         /// JSON pointers to members whose changes alone don't make a new version
         /// ([`Ignored`](stentor_delta::Ignored)).
-        ignore: Vec<String> = Vec::new(),
+        pub ignore: Vec<String> = Vec::new(),
     }
 
     /// Options of the admin port: publish API, metrics, health.
+    #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct AdminOptions {
         /// Address of the admin port. Port 0 picks a free port. An address beyond loopback requires `token`.
-        listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8001)),
+        pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8001)),
         /// The token for `Authorization: Bearer …`. At least [`TOKEN_BYTES_MIN`] visible ASCII characters.
-        token: Option<String> = None,
+        pub token: Option<String> = None,
         /// Accepted values of `Host`, in addition to loopback and the address itself.
-        hosts: Vec<String> = Vec::new(),
+        pub hosts: Vec<String> = Vec::new(),
         /// Maximum size of one message to publish in bytes, with its envelope: a JSON body, or a line of
         /// NDJSON.
-        message_bytes_max: usize = 1_000_000,
+        pub message_bytes_max: usize = 1_000_000,
         /// Maximum number of open connections. At this limit, a new connection replaces the oldest one
         /// without a complete, authorized request. If there is none, the new connection is answered with 503
         /// and closed.
-        connections_max: usize = 256,
+        pub connections_max: usize = 256,
         /// Maximum time for the headers of a request.
-        header_timeout: Duration = Duration::from_secs(10),
+        pub header_timeout: Duration = Duration::from_secs(10),
         /// Maximum time for a message or document to arrive. Also the maximum time without progress while a
         /// client reads the response.
-        body_timeout: Duration = Duration::from_secs(30),
+        pub body_timeout: Duration = Duration::from_secs(30),
         /// Maximum time that a publication waits for space in a full mailbox. It is then refused with 503.
-        busy_timeout: Duration = Duration::from_secs(10),
+        pub busy_timeout: Duration = Duration::from_secs(10),
         /// Maximum number of acknowledgements that one request gathers. Others count as missing.
-        acknowledgements_max: usize = 10_000,
+        pub acknowledgements_max: usize = 10_000,
         /// Maximum size of the acknowledgements that one request gathers, in bytes. Others count as missing.
-        acknowledgements_bytes_max: usize = 1 << 20,
+        pub acknowledgements_bytes_max: usize = 1 << 20,
         /// Maximum time for requests in progress at shutdown.
-        shutdown_timeout: Duration = Duration::from_secs(5),
+        pub shutdown_timeout: Duration = Duration::from_secs(5),
     }
 }
 
