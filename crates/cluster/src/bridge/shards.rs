@@ -1,17 +1,16 @@
 //! Sharded channels on a Redis Cluster. Each channel belongs to the primary that has its slot, and is subscribed and published
 //! there.
 //!
-//! Slots are read again every [`PROBE_INTERVAL`], and when a primary reports that one has moved. Such a primary refuses
-//! subscriptions and messages for the slot, and ends its existing subscriptions. Messages of several channels may overtake each
-//! other.
+//! Slots are read again every 10 to 28 s, when a primary reports that one has moved, and when a connection is lost. A primary refuses
+//! subscriptions and messages for a slot that has moved, and ends its existing subscriptions. Messages of several channels may overtake
+//! each other.
 
 use super::Bridge;
 use super::protocol::Published;
-use crate::engine::PROBE_INTERVAL;
 use crate::engine::common::Endpoint;
 use crate::engine::redis::link::Sender;
 use crate::engine::redis::publications::{Publications, take_batch};
-use crate::engine::redis::slots::Owners;
+use crate::engine::redis::slots::{self, Owners};
 use parking_lot::{Mutex, MutexGuard};
 use redis::Value;
 use std::collections::{HashMap, HashSet};
@@ -194,7 +193,7 @@ impl Bridge {
         let mut handles: HashMap<Endpoint, AbortHandle> = HashMap::new();
         let (mut ranges, mut has_moved, mut is_reported) = (Vec::new(), false, false);
         loop {
-            match self.server.ranges().await {
+            match self.server.ranges(Duration::ZERO).await {
                 Ok(now) => {
                     is_reported = false;
                     if now != ranges || has_moved {
@@ -232,7 +231,8 @@ impl Bridge {
             }
             // Removes tasks that have ended.
             while tasks.try_join_next().is_some() {}
-            has_moved |= timeout(PROBE_INTERVAL, self.shards.moved.notified()).await.is_ok();
+            let interval = slots::interval(!is_reported && self.shards.are_up());
+            has_moved |= timeout(interval, self.shards.moved.notified()).await.is_ok();
             sleep(MOVED_DELAY).await;
         }
     }

@@ -294,3 +294,43 @@ async fn a_node_may_wait_for_a_cluster() {
     node.engine.set_interest(room("r").into(), true);
     node.receives("r").await;
 }
+
+/// How often the servers have been asked by this subcommand of `CLUSTER`.
+fn asked(cluster: &RedisCluster, subcommand: &str) -> Vec<usize> {
+    let prefix = format!("cmdstat_cluster|{subcommand}:calls=");
+    let calls = |server: &RedisServer| {
+        let stats = server.command(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
+        line.map_or(0, |calls| calls.parse().unwrap())
+    };
+    cluster.nodes.iter().map(calls).collect()
+}
+
+#[tokio::test]
+async fn nodes_ask_for_the_slots_rarely_or_when_the_cluster_changes_and_not_always_the_same_server() {
+    const NODES: usize = 12;
+    let Some(cluster) = RedisCluster::start(0) else { return };
+    let mut nodes = Vec::new();
+    for _ in 0..NODES {
+        nodes.push(connected(&cluster.url(), options()).await);
+    }
+    let all = |subcommand| asked(&cluster, subcommand).iter().sum::<usize>();
+    // Each node asks for the links in each round of probes, so their number tells the rounds.
+    let rounds = async |count: usize| {
+        let until = all("links") + count * NODES;
+        while all("links") < until {
+            crate::sleep_ms(50).await;
+        }
+    };
+    rounds(1).await;
+    let before = all("slots");
+    rounds(2).await;
+    let asked_idle = all("slots") - before;
+    assert!(asked_idle <= NODES, "{asked_idle} times in two rounds");
+    let before = all("slots");
+    assert!(cluster.nodes[0].command(&["CLUSTER", "BUMPEPOCH"]).starts_with("BUMPED"));
+    rounds(3).await;
+    let asked_after = all("slots") - before;
+    assert!(asked_after >= NODES, "{asked_after} times after the change");
+    assert!(asked(&cluster, "slots").iter().all(|calls| *calls > 0), "{:?}", asked(&cluster, "slots"));
+}

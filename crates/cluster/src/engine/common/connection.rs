@@ -114,6 +114,11 @@ impl<C: Eq + Hash + Debug> Outages<C> {
         lost.insert(connection);
     }
 
+    /// `true` while a connection is lost.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.lost.lock().is_empty()
+    }
+
     /// A connection is open, or is no longer needed.
     pub(crate) fn end(&self, connection: &C) {
         let (server, mut lost) = (self.server, self.lost.lock());

@@ -55,7 +55,7 @@ impl Lane {
 /// The requests of a node.
 pub(super) struct Requests {
     lanes: Mutex<Owners<Lane>>,
-    /// Notified when slots have moved.
+    /// Notified when slots have moved, or may have moved.
     pub(super) moved: Notify,
 }
 

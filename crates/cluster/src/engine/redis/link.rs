@@ -142,6 +142,24 @@ impl Link {
         }
     }
 
+    /// Compares the cluster, as this node of it sees it, with `seen`. If it has changed or is down, this node may be cut off from the
+    /// others, or removed: the next check reads the primaries again.
+    pub(super) async fn watch_cluster(&self, seen: &mut Option<String>) -> Result<(), String> {
+        if !self.server.is_cluster() {
+            return Ok(());
+        }
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("CLUSTER").arg("INFO");
+        let info = self.send(&pipeline).await?.pop().and_then(text).unwrap_or_default();
+        let names = ["cluster_state", "cluster_known_nodes", "cluster_current_epoch"];
+        let view = names.map(|name| field(&info, name).unwrap_or_default()).join(" ");
+        let is_down = !view.starts_with("ok ");
+        if seen.replace(view.clone()).is_some_and(|before| before != view) || is_down {
+            self.server.expire_primaries();
+        }
+        Ok(())
+    }
+
     async fn info(&self, sections: &[&str]) -> Result<String, String> {
         let mut pipeline = Pipeline::new();
         // Several sections in one command need Redis 7.

@@ -100,6 +100,8 @@ impl Shared {
                 }
                 Err(reason) => self.outages.begin((role, to.clone()), &reason),
             }
+            // Another primary may have its slots.
+            self.requests.moved.notify_one();
             backoff.wait().await;
         }
     }

@@ -31,6 +31,7 @@ async fn publish_all(messages: &Direct, link: &mut Link) -> String {
     probe.reset();
     // A refusal is reported once per connection.
     let mut has_refused = false;
+    let mut cluster_seen = None;
     loop {
         let mut refusal = messages.take();
         while let Some((batch, permit)) = take_batch(outgoing) {
@@ -52,7 +53,11 @@ async fn publish_all(messages: &Direct, link: &mut Link) -> String {
             () = outgoing.added() => {}
             reason = link.closed() => return reason,
             _ = probe.tick() => {
-                if let Err(reason) = link.check().await {
+                let checked = async {
+                    link.watch_cluster(&mut cluster_seen).await?;
+                    link.check().await
+                };
+                if let Err(reason) = checked.await {
                     return reason;
                 }
             }

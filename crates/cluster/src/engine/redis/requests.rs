@@ -7,7 +7,8 @@ use super::lanes::{Job, Lane, Requests};
 use super::link::{Link, Sender};
 use super::receiver::Replies;
 use super::scripts::Call;
-use super::{Role, Shared};
+use super::server::RECENT;
+use super::{Role, Shared, slots};
 use crate::engine::common::Endpoint;
 use crate::engine::{EngineError, PROBE_INTERVAL};
 use redis::{Pipeline, ServerError, ServerErrorKind, Value};
@@ -40,8 +41,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
     let mut lanes = JoinSet::new();
     let mut tasks: HashMap<Endpoint, AbortHandle> = HashMap::new();
+    // The node may have read the slots to connect. Its first requests need them.
+    let mut age_max = RECENT;
     loop {
-        match shared.server.ranges().await {
+        let ranges = shared.server.ranges(age_max).await;
+        age_max = Duration::ZERO;
+        let is_known = ranges.is_ok();
+        match ranges {
             Ok(ranges) => {
                 let (begun, ended) = shared.requests.assign(ranges);
                 for lane in begun {
@@ -58,7 +64,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
         // Removes lanes that have ended.
         while lanes.try_join_next().is_some() {}
-        let _ = timeout(PROBE_INTERVAL, shared.requests.moved.notified()).await;
+        let interval = slots::interval(is_known && !shared.outages.has_any());
+        let _ = timeout(interval, shared.requests.moved.notified()).await;
         tokio::time::sleep(REDIRECTION_DELAY / 2).await;
     }
 }

@@ -14,11 +14,13 @@ use std::time::Duration;
 use stentor_ports::Ledger;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Time for a Sentinel, or a node of a cluster, to answer before the next one is asked. The last one has
 /// [`CONNECT_TIMEOUT`], as a server alone has: no other may know the primaries.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// Age up to which these answers are new enough for a connection.
+pub(super) const RECENT: Duration = Duration::from_secs(1);
 /// Maximum time for which a connection waits for these answers.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -27,10 +29,27 @@ pub(crate) struct Server {
     pub(super) address: Address,
     /// The ledger that is charged for replies.
     pub(super) ledger: Arc<Ledger>,
-    /// The connection to the Sentinel, or to the node of a cluster, that answered last.
+    /// The connection to the Sentinel that answered last. Locked while a Sentinel, or a node of a cluster, is asked.
     discovery: Mutex<Option<Connection>>,
-    /// The primaries of a cluster, according to the last answer.
-    primaries: parking_lot::Mutex<Vec<Endpoint>>,
+    known: parking_lot::Mutex<Known>,
+}
+
+/// The last answer about the nodes of a cluster.
+#[derive(Default)]
+struct Known {
+    nodes: Nodes,
+    /// The time of the answer. `None` if the nodes may have changed since.
+    read_at: Option<Instant>,
+}
+
+impl Known {
+    fn primaries(&self) -> impl Iterator<Item = &Endpoint> {
+        self.nodes.iter().filter_map(|(_, nodes)| nodes.first())
+    }
+
+    fn is_newer_than(&self, age: Duration) -> bool {
+        self.read_at.is_some_and(|at| at.elapsed() < age)
+    }
 }
 
 impl Server {
@@ -45,7 +64,7 @@ impl Server {
         ledger: Arc<Ledger>,
     ) -> Result<Self, String> {
         let address = Address::parse(url, ca_file, identity)?;
-        Ok(Self { address, ledger, discovery: Mutex::default(), primaries: parking_lot::Mutex::default() })
+        Ok(Self { address, ledger, discovery: Mutex::default(), known: parking_lot::Mutex::default() })
     }
 
     /// The address of the servers, and the ledger for replies: the arguments of [`Connection::open`].
@@ -68,7 +87,9 @@ impl Server {
                 let mut pipeline = Pipeline::new();
                 pipeline.cmd("SENTINEL").arg("get-master-addr-by-name").arg(name);
                 let read = |replies, _: &Endpoint| primary_of(replies, name);
-                let asked = self.ask("Sentinel ", sentinels, (login, 0), &pipeline, read).await;
+                let mut discovery = self.discovery.lock().await;
+                let asked =
+                    self.ask(&mut discovery, "Sentinel ", sentinels, (login, 0), &pipeline, read).await;
                 let explain = |reason: String| match reason.contains("refused the credentials") {
                     true => format!("{reason}; see sentinel_user and sentinel_password in the URL"),
                     false => reason,
@@ -76,20 +97,30 @@ impl Server {
                 asked.map(|primary| vec![primary]).map_err(explain)
             }
             Topology::Cluster(_) => {
-                self.ranges().await?;
-                let mut primaries = self.primaries.lock().clone();
-                fastrand::shuffle(&mut primaries);
-                Ok(primaries)
+                self.nodes(RECENT).await?;
+                Ok(self.shuffled_primaries())
             }
         }
     }
 
-    /// The primaries of a cluster, with their slots.
+    fn shuffled_primaries(&self) -> Vec<Endpoint> {
+        let primaries: HashSet<_> = self.known.lock().primaries().cloned().collect();
+        let mut primaries: Vec<_> = primaries.into_iter().collect();
+        fastrand::shuffle(&mut primaries);
+        primaries
+    }
+
+    /// Makes the next check of a connection read the primaries of the cluster again.
+    pub(super) fn expire_primaries(&self) {
+        self.known.lock().read_at = None;
+    }
+
+    /// The primaries of a cluster, with their slots, by an answer that is at most as old as `age_max`.
     ///
     /// # Errors
     /// The reason why they aren't known, for people. No secrets.
-    pub(crate) async fn ranges(&self) -> Result<Ranges, String> {
-        let nodes = self.nodes().await?;
+    pub(crate) async fn ranges(&self, age_max: Duration) -> Result<Ranges, String> {
+        let nodes = self.nodes(age_max).await?;
         Ok(nodes.into_iter().filter_map(|(slots, nodes)| Some((slots, nodes.into_iter().next()?))).collect())
     }
 
@@ -101,7 +132,7 @@ impl Server {
         self: &Arc<Self>,
         pipeline: &Pipeline,
     ) -> Result<Vec<Option<Value>>, String> {
-        let nodes: HashSet<_> = self.nodes().await?.into_iter().flat_map(|(_, nodes)| nodes).collect();
+        let nodes: HashSet<_> = self.nodes(RECENT).await?.into_iter().flat_map(|(_, nodes)| nodes).collect();
         let mut asked = JoinSet::new();
         for endpoint in nodes {
             let (server, pipeline) = (self.clone(), pipeline.clone());
@@ -114,29 +145,41 @@ impl Server {
         Ok(asked.join_all().await.into_iter().map(|answer| answer.ok().flatten()).collect())
     }
 
-    async fn nodes(&self) -> Result<Nodes, String> {
+    async fn nodes(&self, age_max: Duration) -> Result<Nodes, String> {
         let Topology::Cluster(seeds) = &self.address.topology else { return Ok(Vec::new()) };
-        let nodes = [&self.primaries.lock()[..], seeds].concat();
-        let mut pipeline = Pipeline::new();
-        pipeline.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
-        let nodes = self.ask("", &nodes, self.address.login(), &pipeline, nodes_of).await?;
-        let mut primaries: Vec<Endpoint> = Vec::new();
-        for primary in nodes.iter().filter_map(|(_, nodes)| nodes.first()) {
-            if !primaries.contains(primary) {
-                primaries.push(primary.clone());
+        let called_at = Instant::now();
+        let mut discovery = self.discovery.lock().await;
+        {
+            // Another task may have asked in the meantime.
+            let known = self.known.lock();
+            if known.is_newer_than(age_max + called_at.elapsed()) {
+                return Ok(known.nodes.clone());
             }
         }
-        *self.primaries.lock() = primaries;
+        // Each question goes to another primary, at random: all of them know the slots.
+        let nodes = [&self.shuffled_primaries()[..], seeds].concat();
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
+        let nodes = self.ask(&mut discovery, "", &nodes, self.address.login(), &pipeline, nodes_of).await?;
+        *self.known.lock() = Known { nodes: nodes.clone(), read_at: Some(Instant::now()) };
         Ok(nodes)
     }
 
     /// Returns `true` if another server has replaced this one. Returns `false` if this is unknown: a server is used
-    /// while its Sentinels don't answer.
+    /// while its Sentinels don't answer. Sentinels are asked each time, nodes of a cluster only if the last answer is old.
     pub(super) async fn is_replaced(self: &Arc<Self>, endpoint: &Endpoint) -> bool {
+        if matches!(self.address.topology, Topology::Standalone(_)) {
+            return false;
+        }
+        {
+            let known = self.known.lock();
+            if known.is_newer_than(slots::AGE_MAX) {
+                return !known.primaries().any(|primary| primary == endpoint);
+            }
+        }
         // One task asks at a time. Without an answer, the timeout bounds the delay of requests that wait for this
         // connection.
-        let is_standalone = matches!(self.address.topology, Topology::Standalone(_));
-        if is_standalone || timeout(CHECK_TIMEOUT, self.discovery.lock()).await.is_err() {
+        if timeout(CHECK_TIMEOUT, self.discovery.lock()).await.is_err() {
             return false;
         }
         let server = self.clone();
@@ -148,16 +191,16 @@ impl Server {
         }
     }
 
-    /// Asks the server that answered last, or else each of `endpoints`, until one has a readable answer.
+    /// Asks the Sentinel that answered last, or else each of `endpoints`, until one has a readable answer.
     async fn ask<T>(
         &self,
+        discovery: &mut Option<Connection>,
         kind: &str,
         endpoints: &[Endpoint],
         login: (&Login, u32),
         pipeline: &Pipeline,
         read: impl Fn(Vec<Value>, &Endpoint) -> Result<T, String>,
     ) -> Result<T, String> {
-        let mut discovery = self.discovery.lock().await;
         if let Some(connection) = discovery.take()
             && let Ok(Ok(replies)) = timeout(TIMEOUT, connection.send(pipeline)).await
             && let Ok(answer) = read(replies, &connection.endpoint)
@@ -177,7 +220,7 @@ impl Server {
             let asked = asked.await.unwrap_or_else(|_| Err("it doesn't answer".into()));
             match asked.and_then(|(connection, replies)| Ok((connection, read(replies, endpoint)?))) {
                 Ok((connection, answer)) => {
-                    *discovery = Some(connection);
+                    *discovery = (!self.is_cluster()).then_some(connection);
                     return Ok(answer);
                 }
                 Err(reason) => reasons.push(format!("{kind}{endpoint}: {reason}")),

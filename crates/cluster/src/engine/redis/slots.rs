@@ -3,14 +3,26 @@
 //! <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>, "Key distribution model".
 
 use super::values::text;
+use crate::engine::PROBE_INTERVAL;
 use crate::engine::common::{Endpoint, crc16};
 use redis::Value;
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// All slots.
 pub(super) const ALL: RangeInclusive<u16> = 0..=16_383;
+
+/// Range of the intervals (ms) at which a node reads the slots without a reason. They are random, so that nodes don't read all at once.
+const INTERVAL_MS: Range<u64> = 10_000..28_000;
+/// Age at which slots are read again before a connection is checked, if nothing else has read them.
+pub(super) const AGE_MAX: Duration = Duration::from_secs(30);
+
+/// Time to wait before the slots are read again. `is_settled`: the last reading succeeded, and no connection is lost.
+pub(crate) fn interval(is_settled: bool) -> Duration {
+    if is_settled { Duration::from_millis(fastrand::u64(INTERVAL_MS)) } else { PROBE_INTERVAL }
+}
 
 /// Ranges of slots with their primaries.
 pub(super) type Ranges = Vec<(RangeInclusive<u16>, Endpoint)>;
