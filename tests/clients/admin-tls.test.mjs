@@ -1,16 +1,18 @@
 // The admin port over TLS: curl, the commands of `stentor` and Prometheus' way to ask; certificates that a reload replaces; clients that
-// don't speak TLS, or don't finish the handshake. And `stentor reload`, which needs the port.
+// don't speak TLS, or don't finish the handshake. `stentor reload`, which needs the port, and workers.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
 import net from 'node:net';
+import path from 'node:path';
 import test, { after } from 'node:test';
 import { promisify } from 'node:util';
+import { io as connect } from 'socket.io-client';
 import { now } from './admin.mjs';
 import { certificate as makeCertificate, fingerprint, otherKey } from './certificates.mjs';
-import { request, run, serve, temporary, until, within } from './harness.mjs';
+import { request, root, run, serve, temporary, until, within } from './harness.mjs';
 
 const folder = temporary({ after });
 const { key, certificate } = makeCertificate(folder);
@@ -156,4 +158,29 @@ test('garbage, and handshakes that nobody finishes, end and delay nobody', async
   assert.equal((await curl('--cacert', certificate, `${server.admin}/healthz`)).at(-1), '200');
   await Promise.all(ends);
   await until('each is counted', async () => await metric(server, 'stentor_admin_refusals_total{reason="tls"}') === 6);
+});
+
+/** How often the threads of a process with this name have waited for something. */
+function waits(pid, name) {
+  const threads = readdirSync(`/proc/${pid}/task`).map((thread) => `/proc/${pid}/task/${thread}`);
+  const named = threads.filter((thread) => readFileSync(`${thread}/comm`, 'utf8').trim() === name);
+  const counts = named.map((thread) => Number(/^voluntary_ctxt_switches:\s*(\d+)$/m.exec(readFileSync(`${thread}/status`, 'utf8'))[1]));
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+test("a worker's events over TLS wake the thread of the links, and no thread of the control plane", async (t) => {
+  const server = await start(t, '[[links]]\napp = "count"\n');
+  const env = { ...process.env, STENTOR: server.admin.replace('https', 'wss'), TOKEN, RECORD: path.join(folder, 'record'), NODE_EXTRA_CA_CERTS: certificate };
+  const worker = fork(path.join(root, 'tests/clients/counting-worker.mjs'), { env });
+  t.after(() => worker.kill('SIGKILL'));
+  await within(once(worker, 'message'), 'the worker');
+  const client = connect(server.http, { transports: ['websocket'] });
+  t.after(() => client.close());
+  const EVENTS = 1_000;
+  assert.equal(await within(client.emitWithAck('count', 'a', 0), 'the first answer'), worker.pid);
+  const names = ['links', 'control'];
+  const before = names.map((name) => waits(server.child.pid, name));
+  for (let n = 1; n <= EVENTS; n += 1) await within(client.emitWithAck('count', 'a', n), 'an answer');
+  const [links, control] = names.map((name, i) => waits(server.child.pid, name) - before[i]);
+  assert.ok(links > EVENTS / 2 && control < EVENTS / 2, `${links} waits of the link's thread, ${control} of the control plane`);
 });

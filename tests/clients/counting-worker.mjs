@@ -3,9 +3,9 @@ import { appendFileSync } from 'node:fs';
 import { Server } from 'socket.io';
 import { attach } from '../../clients/socketio-server/src/index.js';
 
-const { STENTOR, RECORD, OPTIONS = '{}' } = process.env;
+const { STENTOR, TOKEN, RECORD, OPTIONS = '{}' } = process.env;
 const io = new Server(JSON.parse(OPTIONS));
-const link = attach(io, STENTOR);
+const link = attach(io, STENTOR, { token: TOKEN });
 io.on('connection', (socket) => {
   socket.on('count', (client, n, answer) => {
     appendFileSync(RECORD, `${client} ${n}\n`);

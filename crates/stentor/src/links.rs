@@ -5,6 +5,7 @@ use crate::own_thread::OwnThread;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use stentor_control::{Connect, Links, WorkerAccepted, WorkerRefused, WorkerRequest};
 use stentor_edge::{LinkRoutes, Options};
@@ -12,6 +13,7 @@ use stentor_ports::{Done, Ledger, LinkApp, LinkInbox, LinkInfo, LinkList};
 use stentor_workers::{Accepted, AppOptions, ForwardOptions, LinkRequest, RecoveryOptions, Token, Workers};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio_rustls::server::TlsStream;
 
 /// The status of a request that asks for no WebSocket.
 const UPGRADE_REQUIRED: u16 = 426;
@@ -88,24 +90,39 @@ pub(crate) fn start(workers: &Arc<Workers>, thread: OwnThread, inbox: Arc<dyn Li
 }
 
 /// Gives a worker's connection to the service. The socket moves to the service's thread; otherwise each of its events would wake a thread of
-/// the control plane, which would wake that thread. A connection with TLS can't be moved.
+/// the control plane, which would wake that thread.
 async fn connect(
     workers: Arc<Workers>,
     runtime: Handle,
     accepted: Accepted,
     upgraded: Upgraded,
 ) -> io::Result<()> {
-    match upgraded.downcast::<TokioIo<TcpStream>>() {
+    let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
         Ok(parts) => {
-            let stream = parts.io.into_inner().into_std()?;
-            let stream = {
-                let _within = runtime.enter();
-                TcpStream::from_std(stream)?
-            };
+            let mut socket = parts.io.into_inner();
+            move_to(&runtime, &mut socket)?;
+            workers.connect(accepted, socket, &parts.read_buf).await;
+            return Ok(());
+        }
+        Err(upgraded) => upgraded,
+    };
+    match upgraded.downcast::<TokioIo<TlsStream<TcpStream>>>() {
+        Ok(parts) => {
+            let mut stream = parts.io.into_inner();
+            move_to(&runtime, stream.get_mut().0)?;
             workers.connect(accepted, stream, &parts.read_buf).await;
         }
+        // The admin port has no other streams.
         Err(upgraded) => workers.connect(accepted, TokioIo::new(upgraded), &[]).await,
     }
+    Ok(())
+}
+
+/// Makes another runtime wait for the events of a socket. A runtime registers a descriptor only once, so the socket gets a new one.
+fn move_to(runtime: &Handle, socket: &mut TcpStream) -> io::Result<()> {
+    let descriptor = socket.as_fd().try_clone_to_owned()?;
+    let _within = runtime.enter();
+    *socket = TcpStream::from_std(descriptor.into())?;
     Ok(())
 }
 
@@ -145,5 +162,41 @@ impl Links for AdminLinks {
 
     fn list(&self, done: Done<LinkList>) {
         self.workers.list(done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn a_socket_that_has_moved_needs_its_former_runtime_no_more() {
+        let runtime = || Builder::new_current_thread().enable_io().build().unwrap();
+        let (former, next) = (runtime(), runtime());
+        let (mut socket, mut peer) = former.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            (listener.accept().await.unwrap().0, peer)
+        });
+        former.block_on(peer.write_all(b"before")).unwrap();
+        for socket in [&mut socket, &mut peer] {
+            move_to(next.handle(), socket).unwrap();
+        }
+        former.shutdown_background();
+        next.block_on(async {
+            peer.write_all(b"after").await.unwrap();
+            let mut received = [0; 11];
+            socket.read_exact(&mut received).await.unwrap();
+            assert_eq!(&received, b"beforeafter");
+            drop(socket);
+            assert_eq!(
+                peer.read(&mut received).await.unwrap(),
+                0,
+                "no other descriptor keeps the socket open"
+            );
+        });
     }
 }
