@@ -483,6 +483,17 @@ impl LinkEntry {
         }
     }
 
+    /// Number of names of rooms, without the targets of a `Select`.
+    pub fn names(&self) -> usize {
+        match self {
+            Self::Add { socket, .. } => socket.rooms.len(),
+            Self::Join { rooms, .. } => rooms.len(),
+            Self::Broadcast(_, _, broadcast) => broadcast.rooms.len() + broadcast.except.len(),
+            Self::Select(_, _, select) => select.rooms.len() + select.except.len(),
+            _ => 0,
+        }
+    }
+
     /// Approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let names =

@@ -234,7 +234,8 @@ fn holders(conns: &Connections<impl Driver>, protocols: &Protocols) -> Vec<(usiz
     let clients = protocols.clients.iter().map(|client| {
         let mut sessions = 0;
         client.each_session(&mut |session| sessions += held_by_session(&protocols.ex, session));
-        held_by_client(conns, protocols, client.state(), sessions + client.queued_bytes())
+        let beside = client.queued_bytes() + protocols.held_by_rooms(client.state().id);
+        held_by_client(conns, protocols, client.state(), sessions + beside)
     });
     let all = connections.chain(clients);
     all.filter(|(bytes, _)| *bytes >= LARGE_HOLDING_BYTES).collect()

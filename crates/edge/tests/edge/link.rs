@@ -694,6 +694,24 @@ fn a_client_whose_messages_wait_is_closed_while_memory_is_short() {
     assert!(matches!(stage.report(modest), LinkReport::Described(_)));
 }
 
+/// The rooms of a client count for the client. Otherwise a client that an application lets join any room would keep memory short.
+#[test]
+fn a_client_in_many_rooms_is_closed_while_memory_is_short() {
+    let stage = Stage::with(1, |options| options.limits.memory_bytes_max = 16 << 20);
+    let (mut modest, _) = stage.socket(Way::Socket, "modest", &["lobby"]);
+    let (_greedy, session) = stage.socket(Way::Socket, "greedy", &[]);
+    for n in 0..100 {
+        let rooms: Vec<String> = (0..200).map(|m| format!("{:01000}", 200 * n + m)).collect();
+        let rooms: Vec<&str> = rooms.iter().map(String::as_str).collect();
+        stage.entries([LinkEntry::Join { session, namespace: "/".into(), rooms: names(&rooms) }]);
+    }
+    let LinkReport::Closed { reason, sockets } = stage.report(session) else { panic!() };
+    assert_eq!((reason, &*sockets[0].id), (LinkCloseReason::ForcedClose, "greedy"));
+    stage.server.until_metric("memory_bytes{link}", |bytes| bytes < 1 << 20);
+    stage.entries([broadcast(&["lobby"], &[], "news")]);
+    modest.expect("4news");
+}
+
 /// The worker's answer to the POST comes when its connection has gone.
 #[test]
 fn a_session_whose_post_was_cut_still_needs_heartbeats() {
@@ -753,6 +771,20 @@ fn a_full_inbox_takes_all_entries_of_a_call_or_none() {
         }
         io.expect("4all");
     }
+}
+
+#[test]
+fn entries_with_many_rooms_take_several_turns() {
+    let stage = Stage::new(1);
+    let (mut io, session) = stage.socket(Way::Socket, "s", &[]);
+    let rooms: Vec<String> = (0..2_500).map(|n| format!("room {n}")).collect();
+    let rooms: Vec<&str> = rooms.iter().map(String::as_str).collect();
+    let join = || LinkEntry::Join { session, namespace: "/".into(), rooms: names(&rooms) };
+    // 10,000 steps each: a turn has 8,192.
+    stage.entries([join(), join(), broadcast(&rooms, &[], "to all"), send(session, &["end"])]);
+    io.expect("4to all");
+    io.expect("4end");
+    assert_eq!(stage.server.metric("command_yields"), 3);
 }
 
 #[test]

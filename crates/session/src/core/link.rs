@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Steps of work for an entry. One step is about 50 ns.
 const ENTRY_STEPS: usize = 16;
+/// Steps of work for the name of a room.
+const NAME_STEPS: usize = 4;
 /// Steps of work for a socket that a `Select` changes.
 const SELECT_STEPS: usize = 8;
 /// Steps of work for a recipient of a broadcast.
@@ -83,7 +85,7 @@ impl Protocols {
                 }
                 continue;
             };
-            *steps = steps.saturating_sub(ENTRY_STEPS);
+            *steps = steps.saturating_sub(ENTRY_STEPS + entry.names() * NAME_STEPS);
             // The response to a POST leaves before the effects of its messages.
             let precedes = matches!(entry, LinkEntry::Handled(_))
                 && !matches!(batch.entries.front(), Some(LinkEntry::Handled(_)));
@@ -118,6 +120,11 @@ impl Protocols {
         if let Some(client) = self.clients.get_mut(id) {
             client.weigh(&mut self.ex);
         }
+    }
+
+    /// Approximate memory of the rooms of a worker's client.
+    pub fn held_by_rooms(&self, client: ClientId) -> usize {
+        self.ex.link.as_ref().map_or(0, |link| link.members.held_bytes(client))
     }
 
     fn client_of(&self, session: LinkSession) -> Option<ClientId> {

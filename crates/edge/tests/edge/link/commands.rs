@@ -191,12 +191,15 @@ fn a_list_of_sessions_pauses_after_sockets_with_many_rooms() {
     let stage = Stage::new(1);
     let mut clients = Vec::new();
     for n in 0..CLIENTS {
-        let (io, session) = stage.socket(Way::Socket, &n.to_string(), &[]);
+        let (mut io, session) = stage.socket(Way::Socket, &n.to_string(), &[]);
         for namespace in 0..SOCKETS {
             let rooms = (0..1_000).map(|room| format!("{room:04}").into()).collect();
             let socket = LinkSocket { namespace: format!("/{namespace}").into(), id: "a".into(), rooms };
             stage.entries([LinkEntry::Add { session, socket: Box::new(socket) }]);
         }
+        // The cores have added the sockets, which takes several turns.
+        stage.entries([send(session, &["end"])]);
+        io.expect("4end");
         clients.push(io);
     }
     let check = |limit, expect| {

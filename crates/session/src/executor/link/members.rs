@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 type Clients = BTreeSet<ClientId>;
 
+/// With more exceptions, their members are collected first. Otherwise, each client would be looked up in each of them.
+const EXCEPT_LOOKUPS_MAX: usize = 4;
+
 /// Approximate size of a client's place in a room, with the room's place in the client's list.
 const PLACE_BYTES: usize = 48;
 /// Approximate size of a room or a socket, without its name.
@@ -34,6 +37,8 @@ struct Socket {
     namespace: Arc<str>,
     id: Box<str>,
     rooms: BTreeSet<Arc<str>>,
+    /// Length of the rooms' names in bytes.
+    names_bytes: usize,
 }
 
 impl Socket {
@@ -72,7 +77,7 @@ impl Members {
         self.charge.add(ENTRY_BYTES + id.len());
         let place = self.namespaces.entry((app, namespace.clone())).or_default();
         place.all.insert(client);
-        let socket = Socket { namespace: namespace.clone(), id, rooms: BTreeSet::new() };
+        let socket = Socket { namespace: namespace.clone(), id, rooms: BTreeSet::new(), names_bytes: 0 };
         self.sockets.entry(client).or_default().push(socket);
         self.join(app, client, &namespace, &rooms);
     }
@@ -128,6 +133,7 @@ impl Members {
                 }
             };
             self.charge.add(PLACE_BYTES);
+            socket.names_bytes += name.len();
             place.rooms.entry(room.clone()).or_default().insert(client);
             socket.rooms.insert(room);
         }
@@ -136,10 +142,11 @@ impl Members {
     /// Removes a client's socket from a room.
     pub(crate) fn leave(&mut self, app: LinkApp, client: ClientId, namespace: &Arc<str>, room: &str) {
         let Some(socket) = find(&mut self.sockets, client, namespace) else { return };
-        if socket.rooms.remove(room)
-            && let Some(place) = self.namespaces.get_mut(&(app, namespace.clone()))
-        {
-            place.leave(client, room, &self.charge);
+        if socket.rooms.remove(room) {
+            socket.names_bytes -= room.len();
+            if let Some(place) = self.namespaces.get_mut(&(app, namespace.clone())) {
+                place.leave(client, room, &self.charge);
+            }
         }
     }
 
@@ -153,10 +160,22 @@ impl Members {
         except: &[Box<str>],
     ) -> Vec<ClientId> {
         let Some(place) = self.namespaces.get(&(app, namespace.clone())) else { return Vec::new() };
+        // A worker may repeat a name. A room counts once, so that the work is bounded by the members of all rooms.
         let named = |names: &[Box<str>]| -> SmallVec<[&Clients; 4]> {
-            names.iter().filter_map(|name| place.rooms.get(&**name)).collect()
+            let rooms = names.iter().filter_map(|name| place.rooms.get(&**name));
+            let mut rooms: SmallVec<[&Clients; 4]> = rooms.collect();
+            if rooms.len() > 1 {
+                rooms.sort_unstable_by_key(|room| std::ptr::from_ref(*room));
+                rooms.dedup_by_key(|room| std::ptr::from_ref(*room));
+            }
+            rooms
         };
-        let except = named(except);
+        let collected: Clients;
+        let mut except = named(except);
+        if except.len() > EXCEPT_LOOKUPS_MAX {
+            collected = except.iter().flat_map(|room| room.iter()).copied().collect();
+            except = SmallVec::from_slice(&[&collected]);
+        }
         let is_left = |client: &&ClientId| !except.iter().any(|room| room.contains(client));
         if rooms.is_empty() {
             return place.all.iter().filter(is_left).copied().collect();
@@ -174,6 +193,14 @@ impl Members {
     /// The sockets of a client.
     pub(crate) fn describe(&self, client: ClientId) -> Vec<LinkSocket> {
         self.sockets.get(&client).into_iter().flatten().map(Socket::describe).collect()
+    }
+
+    /// Approximate memory of a client's sockets, as if the client were the only member of their rooms.
+    pub(crate) fn held_bytes(&self, client: ClientId) -> usize {
+        let of_socket = |socket: &Socket| {
+            ENTRY_BYTES + socket.names_bytes + socket.rooms.len() * (ENTRY_BYTES + PLACE_BYTES)
+        };
+        self.sockets.get(&client).into_iter().flatten().map(of_socket).sum()
     }
 
     /// The number of a client's sockets.

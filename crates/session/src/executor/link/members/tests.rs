@@ -58,8 +58,24 @@ fn selections_are_unions_without_exceptions() {
     table.check(&[""], &[], &[3]);
     table.check(&["id-1", "id-3", "nobody"], &["b"], &[1]);
     table.check(&["nobody"], &[], &[]);
+    table.check(&[], &["id-1", "id-2", "a", "x", "a", "nobody"], &[3]);
+    table.check(&[], &["id-1", "id-2", "id-3", "a", "b"], &[]);
+    table.add(4, &["c", "d"]);
+    table.check(&[], &["id-1", "id-2", "a", "id-4", "c", "d", "c"], &[3]);
+    table.check(&["b", "d"], &["id-1", "a", "id-4", "c", "d"], &[3]);
     assert_eq!(table.members.select(LinkApp(1), &table.namespace, &[], &[]), [], "another application");
     assert_eq!(table.members.select(APP, &"/other".into(), &[], &[]), [], "another namespace");
+}
+
+#[test]
+fn a_room_that_is_named_often_counts_once() {
+    let mut table = Table::new();
+    (1..=10).for_each(|number| table.add(number, &["a"]));
+    let often = vec!["a".into(); 10_000];
+    let found = table.members.select(APP, &table.namespace, &often, &[]);
+    assert_eq!(found.len(), 10);
+    assert!(found.capacity() < 100, "room for {} clients was allocated", found.capacity());
+    assert_eq!(table.members.select(APP, &table.namespace, &[], &often), []);
 }
 
 #[test]
@@ -76,6 +92,8 @@ fn sockets_that_leave_free_their_memory() {
     table.check(&[&long], &["id-1"], &[2]);
     table.members.leave(APP, client(2), &namespace, "b");
     table.members.leave(APP, client(2), &namespace, "nobody");
+    assert!((65_535..66_500).contains(&table.members.held_bytes(client(2))));
+    assert!(table.members.held_bytes(client(1)) < 1_000);
     table.check(&["b"], &[], &[1]);
     let rooms = &table.members.describe(client(2))[0].rooms;
     assert_eq!(*rooms, names(&["id-2", &long]));
