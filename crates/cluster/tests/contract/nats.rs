@@ -74,8 +74,8 @@ fn send(server: &NatsServer, command: &str) {
     }
 }
 
-/// Number of messages in a stream.
-fn messages(server: &NatsServer, stream: &str) -> u64 {
+/// A number in the server's description of a stream.
+fn number(server: &NatsServer, stream: &str, name: &str) -> u64 {
     let mut raw = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     write!(raw, "CONNECT {{}}\r\nSUB info 1\r\nPUB $JS.API.STREAM.INFO.{stream} info 0\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -83,11 +83,16 @@ fn messages(server: &NatsServer, stream: &str) -> u64 {
         let mut byte = [0];
         raw.read_exact(&mut byte).unwrap();
         answer.push(char::from(byte[0]));
-        let rest = answer.split_once("\"messages\":").map(|(_, rest)| rest);
-        if let Some((messages, _)) = rest.and_then(|rest| rest.split_once(',')) {
-            return messages.parse().unwrap();
+        let rest = answer.split_once(&format!("\"{name}\":")).map(|(_, rest)| rest);
+        if let Some((number, _)) = rest.and_then(|rest| rest.split_once(',')) {
+            return number.parse().unwrap();
         }
     }
+}
+
+/// Number of messages in a stream.
+fn messages(server: &NatsServer, stream: &str) -> u64 {
+    number(server, stream, "messages")
 }
 
 #[tokio::test]
@@ -197,6 +202,30 @@ async fn the_holder_of_a_lease_proves_that_a_log_is_whole_after_a_restart() {
     node.request(Request::RenewLease { key: k.clone(), lease, ttl }).await;
     let Reply::Feed(Some(log)) = other.request(load()).await else { panic!() };
     assert_eq!((log.base_position, log.base), (position, "base".into()));
+}
+
+#[tokio::test]
+async fn a_version_renews_the_lease() {
+    let Some(server) = NatsServer::start("") else { return };
+    let (a, b) = (Node::connect(&server).await, Node::connect(&server).await);
+    let (k, stored) = (key("feed/1"), || number(&server, "test_feeds", "last_seq"));
+    let lease = acquire(&a, &k, 0, LONG).await.unwrap();
+    let before = stored();
+    assert!(renew(&a, &k, lease, LONG).await);
+    assert_eq!(stored(), before + 1);
+    store(&a, &k, lease, version(1, "", Some("base"))).await.unwrap();
+    let before = stored();
+    assert!(renew(&a, &k, lease, LONG).await);
+    assert_eq!(stored(), before, "a version was stored a moment ago");
+    // The lease of this feed would have ended without the second version.
+    let (k, ttl) = (key("feed/2"), Duration::from_secs(2));
+    let lease = acquire(&a, &k, 0, ttl).await.unwrap();
+    store(&a, &k, lease, version(1, "", Some("base"))).await.unwrap();
+    sleep_ms(1_200).await;
+    store(&a, &k, lease, version(2, "change", None)).await.unwrap();
+    sleep_ms(1_200).await;
+    assert_eq!(acquire(&b, &k, 0, ttl).await, None);
+    store(&a, &k, lease, version(3, "change", None)).await.unwrap();
 }
 
 #[tokio::test]

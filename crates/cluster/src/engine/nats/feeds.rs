@@ -5,6 +5,8 @@
 //! holder measures the lease by its own clock from its request on. Other nodes measure it by their clocks from the
 //! arrival of the newest message, so the lease ends for the holder first.
 //!
+//! A version renews the lease as well: a feed with a version every second needs no other renewals.
+//!
 //! The log is a document (on a subject of its own, without subscribers) and the changes since. As messages expire, a holder stores
 //! the document again once a day.
 
@@ -92,6 +94,9 @@ struct Known {
     /// `true` if the newest message only has the lease. It is deleted once another one is stored.
     is_spent: bool,
 }
+
+/// A renewal is left out if a version was stored so recently, as a part of the lease's duration.
+const RECENT: u32 = 6;
 
 /// A lease that this node holds.
 #[derive(Clone, Copy, Debug)]
@@ -189,6 +194,9 @@ impl FeedTurn<'_> {
 
     /// Extends a lease to `ttl` from now. Zero ends the lease.
     pub(super) async fn renew(&mut self, lease: Lease, ttl: Duration) -> Result<Reply, EngineError> {
+        if self.has_just_stored(lease, ttl) {
+            return Ok(Reply::Lease(Some(lease)));
+        }
         loop {
             let Some(mut known) = self.known(lease).await? else {
                 return Ok(Reply::Lease(None));
@@ -206,6 +214,14 @@ impl FeedTurn<'_> {
         }
     }
 
+    /// Returns `true` if this node has just stored a version on this connection, under a lease that lasts nearly until `ttl` from now.
+    fn has_just_stored(&self, lease: Lease, ttl: Duration) -> bool {
+        let FeedState { known: Some(known), held: Some(held), .. } = &*self.state else { return false };
+        let is_version = known.connection == self.session.connection && !known.is_spent;
+        let is_recent = held.lease == lease && held.until + ttl / RECENT >= Instant::now() + ttl;
+        is_version && is_recent && !ttl.is_zero()
+    }
+
     pub(super) async fn store_version(
         &mut self,
         lease: Lease,
@@ -214,6 +230,7 @@ impl FeedTurn<'_> {
         let Version { position, change, base } = version;
         let mut documents = None;
         loop {
+            let stored_at = Instant::now();
             let Some(known) = self.known(lease).await? else {
                 return Err(EngineError::Fenced);
             };
@@ -257,6 +274,7 @@ impl FeedTurn<'_> {
             let Some(Outcome { sequence, .. }) = stored else { continue };
             if let Some(held) = &mut self.state.held {
                 held.sequence = sequence;
+                held.until = held.until.max(stored_at + Duration::from_millis(meta.x));
             }
             if let Some(first) = meta.b.first().filter(|_| meta.base) {
                 // Removes messages before the log's new beginning.
