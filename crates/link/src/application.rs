@@ -21,6 +21,7 @@ pub use holdings::Stats;
 use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
 use crate::hello::{Hello, OnCrash, Parser, Refusal, Settings};
+use crate::limits::LINK_BITS;
 use crate::link::{End, Event, Link, LinkOptions, Transmit};
 use crate::session::{Place, QueuedBytes, Session, SessionId, State};
 use crate::value::{Handle, Json, Messages, Name, Namespace};
@@ -93,6 +94,8 @@ pub enum Closing {
     Crashed,
     /// There was no worker for too long.
     NoWorker,
+    /// No worker can take the session: its sockets have too many rooms.
+    TooLarge,
     /// A worker has disconnected the session while it had no worker of its own.
     Disconnected,
 }
@@ -148,8 +151,8 @@ pub struct Application {
 }
 
 impl Application {
-    /// An application without workers. `first_link` is the number of the first link. It is random, so that a link has another number
-    /// than those that a process knows from a former server.
+    /// An application without workers. `first_link` is the number of the first link, of which [`LINK_BITS`] bits count. It is random, so
+    /// that a link has another number than those that a process knows from a former server.
     pub fn new(options: ApplicationOptions, first_link: u32) -> Self {
         Self {
             options,
@@ -258,8 +261,7 @@ impl Application {
             return Err(Refusal::new(Code::TooManyWorkers, message));
         }
         self.settings = Some(settings);
-        let number = self.next_link;
-        self.next_link = number.checked_add(1).unwrap_or(1);
+        let number = self.draw_link();
         self.is_stopped = false;
         let link = Link::new(number, hello, self.all_servers().saturating_add(1), self.options.link, now);
         let worker = Worker {
@@ -276,6 +278,18 @@ impl Application {
         self.balance.is_on = true;
         self.progress(now);
         Ok(number)
+    }
+
+    /// Draws the number of a link. The bits above [`LINK_BITS`] stay the same.
+    fn draw_link(&mut self) -> u32 {
+        const COUNT: u32 = (1 << LINK_BITS) - 1;
+        loop {
+            let number = self.next_link;
+            self.next_link = (number & !COUNT) | (number.wrapping_add(1) & COUNT);
+            if number & COUNT != 0 && !self.workers.contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     /// `true` while a worker must have the options of the last one: a client is connected, or another worker is running. Otherwise, the
@@ -473,6 +487,11 @@ impl Application {
             // Further descriptions would exceed the worker's bound of frames without acknowledgement.
             self.wait(id, now);
             return self.settle(now);
+        }
+        if session.as_str().len() > self.options.link.unacknowledged_bytes_max / 2 {
+            // A worker that got it would lose its link, and so would the next one.
+            self.close(id, Closing::TooLarge);
+            return self.progress(now);
         }
         self.write_to(owner.link, &ServerEntry::Resume { handle, session });
         self.stats.sessions_resumed += 1;

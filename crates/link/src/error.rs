@@ -1,6 +1,8 @@
 //! Errors of frames.
 
-use crate::limits::{FRAME_BYTES_MAX, NAMESPACE_NAME_BYTES_MAX};
+use crate::limits::{
+    FRAME_BYTES, FRAME_BYTES_MAX, HELLO_BYTES_MAX, NAMESPACE_NAME_BYTES_MAX, TARGETS_BYTES_MAX,
+};
 
 /// Reason why a frame was refused. The peer is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,6 +10,9 @@ pub enum FrameError {
     /// The frame is longer than [`FRAME_BYTES_MAX`].
     #[error("the frame has {0} bytes; the maximum is {FRAME_BYTES_MAX}")]
     TooLong(usize),
+    /// A frame with several entries is longer than [`FRAME_BYTES`].
+    #[error("the frame has several entries in {0} bytes; the maximum is {FRAME_BYTES}")]
+    SeveralEntries(usize),
     /// The frame ends within its header.
     #[error("the frame ends within its header")]
     NoHeader,
@@ -79,6 +84,9 @@ pub enum LinkError {
     /// The text of an entry lacks a field, or has a wrong one.
     #[error("{0} has a missing or wrong field")]
     Field(&'static str),
+    /// HELLO is too long.
+    #[error("HELLO has {0} bytes; the maximum is {HELLO_BYTES_MAX}")]
+    HelloBytes(usize),
     /// The name of a namespace is too long.
     #[error("the name of a namespace has {0} bytes; the maximum is {NAMESPACE_NAME_BYTES_MAX}")]
     NamespaceName(usize),
@@ -91,6 +99,12 @@ pub enum LinkError {
     /// A WebSocket message is a text.
     #[error("a message is a text; frames are binary messages")]
     Text,
+    /// The rooms that a SELECT joins or leaves are too long.
+    #[error("the rooms of a SELECT have more than {TARGETS_BYTES_MAX} bytes")]
+    Targets,
+    /// The worker sends pings, and doesn't read the pongs.
+    #[error("too many pongs wait for the worker")]
+    UnreadPongs,
     /// The worker acknowledges too little.
     #[error("too many bytes aren't acknowledged")]
     Unacknowledged,
@@ -100,10 +114,13 @@ impl LinkError {
     /// The `code` of ERROR.
     pub fn code(&self) -> Code {
         match self {
-            Self::NamespaceName(_)
+            Self::HelloBytes(_)
+            | Self::NamespaceName(_)
             | Self::TooManyNamespaces
+            | Self::Targets
+            | Self::UnreadPongs
             | Self::Unacknowledged
-            | Self::Frame(FrameError::TooLong(_)) => Code::Limit,
+            | Self::Frame(FrameError::TooLong(_) | FrameError::SeveralEntries(_)) => Code::Limit,
             _ => Code::Protocol,
         }
     }

@@ -16,7 +16,7 @@
 //! **Invariant.** `acknowledged by the peer <= transmitted <= last`, and `kept` has the frames after the first of them.
 
 use crate::codec::Entry;
-use crate::error::LinkError;
+use crate::error::{FrameError, LinkError};
 use crate::frame::{Frame, Received, Writer};
 use crate::limits::{ACK_BYTES, ACK_DELAY, FRAME_BYTES};
 use crate::number::{in_header, nearest};
@@ -74,6 +74,8 @@ impl Outgoing {
 struct Incoming<I> {
     /// The frame whose entries are being polled.
     current: Option<Received<I>>,
+    /// Length of the current frame.
+    len: usize,
     is_numbered: bool,
     /// Time of the current frame's arrival.
     at: Option<Instant>,
@@ -101,6 +103,7 @@ impl<I: Entry, O: Entry> Default for Exchange<I, O> {
         Self {
             incoming: Incoming {
                 current: None,
+                len: 0,
                 is_numbered: false,
                 at: None,
                 arrived: 0,
@@ -180,6 +183,7 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
         }
         self.outgoing.handle_ack(received.ack)?;
         incoming.at = Some(now);
+        incoming.len = len;
         incoming.current = Some(received);
         Ok(())
     }
@@ -188,12 +192,16 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
     ///
     /// # Errors
     ///
-    /// If an entry is malformed, or is in a frame without a number but for those that begin and end a link, or the reverse.
+    /// If an entry is malformed, or isn't alone in a frame that is longer than [`FRAME_BYTES`], or is in a frame without a number but for those that begin and end a link, or the reverse.
     pub fn poll_entry(&mut self) -> Result<Option<I>, LinkError> {
         let incoming = &mut self.incoming;
         let Some(current) = &mut incoming.current else { return Ok(None) };
         if let Some(entry) = current.next() {
             let entry = entry?;
+            // Small entries need many times their length, so a frame of the maximum length may have only one entry.
+            if incoming.len > FRAME_BYTES && current.unread_bytes() > 0 {
+                return Err(FrameError::SeveralEntries(incoming.len).into());
+            }
             return match entry.is_numbered() == incoming.is_numbered {
                 true => Ok(Some(entry)),
                 false => Err(LinkError::Misplaced(entry.name())),

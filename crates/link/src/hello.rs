@@ -3,7 +3,7 @@
 use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
 use crate::frame::{Frame, Received, Writer};
-use crate::limits::{IDENTITY_BYTES_MAX, RECOVERY_DEFAULT, RECOVERY_MAX, VERSION};
+use crate::limits::{HELLO_BYTES_MAX, IDENTITY_BYTES_MAX, RECOVERY_DEFAULT, RECOVERY_MAX, VERSION};
 use crate::value::Json;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -144,6 +144,9 @@ impl Hello {
     }
 
     fn parse(frame: Bytes) -> Result<Self, LinkError> {
+        if frame.len() > HELLO_BYTES_MAX {
+            return Err(LinkError::HelloBytes(frame.len()));
+        }
         let mut received = Received::<WorkerEntry>::new(frame)?;
         let hello = match received.next().transpose()? {
             Some(WorkerEntry::Hello { hello }) if received.number == 0 => hello,

@@ -82,8 +82,9 @@ pub use exchange::Exchange;
 pub use frame::{Frame, HEADER_BYTES, Received, SHARED_BYTES_MIN, Writer};
 pub use hello::{Hello, OnCrash, Parser, Refusal, Settings};
 pub use limits::{
-    ACK_BYTES, ACK_DELAY, FRAME_BYTES, FRAME_BYTES_MAX, IDENTITY_BYTES_MAX, NAMESPACE_BYTES_MAX,
-    NAMESPACE_NAME_BYTES_MAX, RECOVERY_DEFAULT, RECOVERY_MAX, VERSION,
+    ACK_BYTES, ACK_DELAY, FRAME_BYTES, FRAME_BYTES_MAX, HELLO_BYTES_MAX, IDENTITY_BYTES_MAX, LINK_BITS,
+    NAMESPACE_BYTES_MAX, NAMESPACE_NAME_BYTES_MAX, RECOVERY_DEFAULT, RECOVERY_MAX, TARGETS_BYTES_MAX,
+    VERSION,
 };
 pub use link::{Aftermath, End, Event, Link, LinkOptions, Transmit};
 pub use session::{QueuedBytes, SessionId};

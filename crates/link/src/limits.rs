@@ -9,6 +9,12 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Node process busy for about 12 ms.
 pub const FRAME_BYTES: usize = 64 << 10;
 
+/// Bits of a link's number that count the links of one application. The other bits belong to the caller.
+pub const LINK_BITS: u32 = 22;
+
+/// Maximum length of the frame with HELLO in bytes. Its options are kept as long as the application runs.
+pub const HELLO_BYTES_MAX: usize = 64 << 10;
+
 /// A side acknowledges at once when it has handled this many bytes since its last acknowledgement.
 pub const ACK_BYTES: usize = 32 << 10;
 
@@ -23,6 +29,9 @@ pub const IDENTITY_BYTES_MAX: usize = 255;
 
 /// Maximum length of a namespace's name, in bytes. Clients choose the names of dynamic namespaces.
 pub const NAMESPACE_NAME_BYTES_MAX: usize = 256;
+
+/// Maximum length of the rooms that a SELECT joins or leaves, in bytes. The workers of the changed sockets receive them.
+pub const TARGETS_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum length of the names of all namespaces that a worker declares, in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 4 << 20;

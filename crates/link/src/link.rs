@@ -20,7 +20,7 @@ use crate::exchange::Exchange;
 use crate::frame::Frame;
 use crate::heartbeat::Heartbeat;
 use crate::hello::{Hello, OnCrash, Parser, Refusal, Welcome};
-use crate::limits::VERSION;
+use crate::limits::{TARGETS_BYTES_MAX, VERSION};
 use crate::namespaces::Namespaces;
 use crate::value::{Handle, Messages, Namespace};
 use bytes::Bytes;
@@ -252,9 +252,19 @@ impl Link {
         matches!(self.connection, Connection::Ended { .. })
     }
 
+    /// `true` if an entry of another worker with this many bytes may be written. Others would bring the link near its end.
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        self.exchange.unacknowledged_bytes() + bytes <= self.options.unacknowledged_bytes_max / 4 * 3
+    }
+
     /// Bytes that the worker hasn't acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.exchange.unacknowledged_bytes()
+    }
+
+    /// Bytes that the link holds: what the worker hasn't acknowledged, and the names of its namespaces.
+    pub fn held_bytes(&self) -> usize {
+        self.exchange.unacknowledged_bytes() + self.namespaces.held_bytes()
     }
 
     /// Writes an entry. Without effect if the link has ended. The link ends if too many bytes aren't acknowledged. Panics if a
@@ -400,6 +410,11 @@ impl Link {
                     Mode::Done => self.take_leave(End::Done),
                     Mode::Stop => self.take_leave(End::Stopped),
                 }
+            }
+            WorkerEntry::Select { ref select, .. }
+                if select.targets.iter().map(|room| room.len()).sum::<usize>() > TARGETS_BYTES_MAX =>
+            {
+                return Err(LinkError::Targets);
             }
             entry => {
                 self.namespaces.check(&entry)?;

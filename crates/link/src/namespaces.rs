@@ -7,6 +7,9 @@ use crate::value::{Name, Namespace};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+/// Bytes that an index needs beside its name.
+const ENTRY_BYTES: usize = 96;
+
 /// Names of namespaces by index, and the reverse.
 ///
 /// The owner of a link resolves the indexes in a frame's entries when it has taken all of them, so the index of a namespace that is gone keeps
@@ -63,6 +66,11 @@ impl Namespaces {
         for namespace in std::mem::take(&mut self.gone) {
             self.names[usize::from(namespace.0)] = None;
         }
+    }
+
+    /// Bytes that the table holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes + self.names.len() * ENTRY_BYTES
     }
 
     pub(crate) fn name(&self, namespace: Namespace) -> Option<&Arc<str>> {

@@ -24,16 +24,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, Change, Closing, Code, End, Handle, Hello, LinkError, Message, Messages, Namespace,
-    Parser, Refusal, ServerEntry, SessionId, Settings, Transmit, WorkerEntry,
+    Action, Application, Change, Closing, Code, End, Handle, Hello, LINK_BITS, LinkError, Message, Messages,
+    Namespace, Parser, Refusal, ServerEntry, SessionId, Settings, Transmit, WorkerEntry,
 };
 use stentor_ports::{
     EngineOptions, LinkApp, LinkApps, LinkCarrier, LinkChange, LinkEntry, LinkInbox, LinkMessage,
     LinkMessages, LinkReport, LinkSelected, LinkSession, LinkSocket, content_bytes,
 };
-
-/// Bits of a link's number that count the links of one application. The upper bits are the application's.
-const LINK_BITS: u32 = 22;
 
 /// Names of the ends of links, in the order of [`Applications::ends`].
 pub(crate) const ENDS: [&str; 6] = ["done", "stopped", "lost", "hung", "overdue", "failed"];
@@ -57,6 +54,8 @@ pub(crate) struct Applications {
     reports: Vec<Reports>,
     /// Number of links that have ended, of each application and in the order of [`ENDS`].
     ends: Vec<[u64; ENDS.len()]>,
+    /// Number of questions and answers of workers that didn't fit on the link of another worker.
+    relays_dropped: u64,
 }
 
 fn id_of(session: LinkSession) -> SessionId {
@@ -109,6 +108,7 @@ impl Applications {
             inbox,
             reports: vec![Reports::default(); options.len()],
             ends: vec![[0; ENDS.len()]; options.len()],
+            relays_dropped: 0,
         }
     }
 
@@ -139,6 +139,11 @@ impl Applications {
         let recoveries: usize = self.recoveries.iter().map(Recovery::bytes).sum();
         let nodes = self.nodes.as_ref().map_or(0, Nodes::held_bytes) + self.searches.bytes();
         applications + recoveries + self.sessions.bytes() + self.outbox.bytes() + nodes
+    }
+
+    /// Number of questions and answers of workers that didn't fit on the link of another worker.
+    pub(crate) fn relays_dropped(&self) -> u64 {
+        self.relays_dropped
     }
 
     /// Number of STATE, RELEASED and PERSIST whose data exceeded the bound.

@@ -18,6 +18,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Maximum number of pieces of one write.
 const PIECES_MAX: usize = 64;
 
+/// Maximum number of bytes of the WebSocket protocol's answers that wait for the worker.
+const ANSWERS_BYTES_MAX: usize = 64 << 10;
+
 /// Maximum number of fragments of a message.
 const FRAGMENTS_MAX: u32 = 1_024;
 
@@ -58,6 +61,8 @@ pub(crate) struct Connection {
     tail: BytesMut,
     /// Answers of the WebSocket protocol: pongs, and a close.
     answers: Vec<u8>,
+    /// Bytes of answers since all output was written.
+    answers_bytes: usize,
     /// `true` if written bytes may be in a buffer of the stream.
     is_unflushed: bool,
     /// `true` after the end of the sending direction.
@@ -79,6 +84,7 @@ impl Connection {
             output_bytes: 0,
             tail: BytesMut::new(),
             answers: Vec::new(),
+            answers_bytes: 0,
             is_unflushed: false,
             is_shut: false,
             is_ended: false,
@@ -107,8 +113,13 @@ impl Connection {
                     break;
                 }
             }
+            let answered = self.answers.len();
             let received = self.ws.receive(shared, &mut self.input[self.unread.clone()], &mut self.answers);
+            self.answers_bytes += self.answers.len() - answered;
             let input = match received.event {
+                Some(Event::Ping) if self.answers_bytes > ANSWERS_BYTES_MAX => {
+                    Some(Input::Violation(LinkError::UnreadPongs))
+                }
                 Some(Event::Message(Message::Binary(message))) => {
                     Some(Input::Frame(Bytes::copy_from_slice(message)))
                 }
@@ -206,6 +217,7 @@ impl Connection {
             ready!(Pin::new(&mut self.io).poll_flush(cx))?;
             self.is_unflushed = false;
         }
+        self.answers_bytes = 0;
         Poll::Ready(Ok(()))
     }
 

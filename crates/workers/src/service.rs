@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use stentor_link::{Code, Hello, Refusal, Transmit};
+use stentor_link::{Code, Hello, Link, Refusal, Transmit};
 use stentor_ports::{
     Charge, Class, Done, Forward, Ledger, LinkApp, LinkApps, LinkCarrier, LinkInbox, LinkInfo, LinkList,
     LinkSink, MetricSource,
@@ -415,7 +415,9 @@ impl Service {
     fn transmit(apps: &mut Applications, slot: &mut Slot, now: Instant, cx: &mut Context<'_>) -> bool {
         let app = slot.app;
         if let Phase::Linked(link) = slot.phase {
-            while slot.connection.queued_bytes() < OUTPUT_BYTES {
+            // The last frame of an ended link doesn't wait for a worker that reads nothing.
+            let is_ended = |apps: &Applications| apps.get(app).link(link).is_some_and(Link::is_ended);
+            while slot.connection.queued_bytes() < OUTPUT_BYTES || is_ended(apps) {
                 match apps.poll_transmit(app, link, now) {
                     Some(Transmit::Frame(frame)) => slot.connection.send(&frame),
                     Some(Transmit::Ping) => slot.connection.ping(),

@@ -40,6 +40,7 @@ struct AppView {
 struct State {
     apps: Vec<AppView>,
     data_refused: u64,
+    relays_dropped: u64,
     /// Number of workers that were refused, by the code of ERROR.
     refused: BTreeMap<&'static str, u64>,
     /// Refusals by code. A worker that is refused tries again and again.
@@ -68,6 +69,7 @@ impl View {
     pub(crate) fn update(&self, applications: &Applications) {
         let mut state = self.0.lock();
         state.data_refused = applications.data_refused();
+        state.relays_dropped = applications.relays_dropped();
         state.apps.resize_with(applications.len(), AppView::default);
         for (app, view) in state.apps.iter_mut().enumerate() {
             let application = applications.get(app);
@@ -316,6 +318,12 @@ impl State {
             ),
             metric(
                 Counter,
+                "link_relays_dropped",
+                "Questions and answers between workers that were dropped, because too many bytes waited for the worker that was to receive them",
+                vec![(Vec::new(), self.relays_dropped)],
+            ),
+            metric(
+                Counter,
                 "link_workers_refused",
                 "Connections of workers that were refused, by code",
                 refused,
@@ -356,6 +364,6 @@ pub fn sample_metrics() -> Arc<dyn MetricSource> {
     let nodes = Some(NodeStats::default());
     let app = AppView { name, links: vec![link], nodes, ..AppView::default() };
     let codes = stentor_link::Code::ALL.map(|code| (code.name(), 0));
-    let state = State { apps: vec![app], data_refused: 0, refused: codes.into(), log: BTreeMap::new() };
+    let state = State { apps: vec![app], refused: codes.into(), ..State::default() };
     Arc::new(Sample(View(Mutex::new(state))))
 }

@@ -39,7 +39,7 @@ pub struct Stats {
     pub sessions_resumed: u64,
     /// Sessions that a worker has given back, because they move to another one.
     pub sessions_moved: u64,
-    /// Sessions that were closed because there was no worker for too long.
+    /// Sessions that were closed because there was no worker for too long, or no worker can take them.
     pub sessions_without_worker: u64,
     /// Sessions that were closed because their worker has crashed (`disconnect`).
     pub sessions_crashed: u64,
@@ -56,7 +56,7 @@ impl Stats {
             _ if is_request => self.requests_refused += 1,
             Closing::Stopped | Closing::Disconnected => {}
             Closing::Crashed => self.sessions_crashed += 1,
-            Closing::NoWorker => self.sessions_without_worker += 1,
+            Closing::NoWorker | Closing::TooLarge => self.sessions_without_worker += 1,
         }
     }
 }
@@ -67,13 +67,10 @@ impl Application {
         self.held.queued_bytes
     }
 
-    /// Bytes that the application holds: sessions, requests, and messages that wait or aren't acknowledged.
+    /// Bytes that the application holds: sessions, requests, messages that wait or aren't acknowledged, and names of namespaces.
     pub fn held_bytes(&self) -> usize {
-        let unacknowledged: usize = self.links().map(Link::unacknowledged_bytes).sum();
-        self.held.queued_bytes
-            + self.held.handshake_bytes
-            + unacknowledged
-            + self.sessions.len() * SESSION_BYTES
+        let links: usize = self.links().map(Link::held_bytes).sum();
+        self.held.queued_bytes + self.held.handshake_bytes + links + self.sessions.len() * SESSION_BYTES
     }
 
     /// Number of requests that aren't answered.

@@ -5,9 +5,10 @@ use bytes::Bytes;
 use smallvec::smallvec;
 use std::time::{Duration, Instant};
 use stentor_link::{
-    ACK_BYTES, ACK_DELAY, Aftermath, Code, End, Entry, Event, Exchange, Handle, Hello, Link, LinkError,
-    LinkOptions, Message, NAMESPACE_BYTES_MAX, NAMESPACE_NAME_BYTES_MAX, Namespace, Received, SendFlags,
-    ServerEntry, Transmit, WorkerEntry, Writer,
+    ACK_BYTES, ACK_DELAY, Aftermath, Change, Code, End, Entry, Event, Exchange, FRAME_BYTES, FrameError,
+    HELLO_BYTES_MAX, Handle, Hello, Link, LinkError, LinkOptions, Message, NAMESPACE_BYTES_MAX,
+    NAMESPACE_NAME_BYTES_MAX, Namespace, Received, Select, SelectFlags, SendFlags, ServerEntry, Transmit,
+    WorkerEntry, Writer,
 };
 
 /// A link whose worker is a part of the test.
@@ -128,6 +129,8 @@ fn hello_is_read_or_refused() {
     check(numbered.into(), Code::Protocol, "HELLO isn't allowed now");
     let longer = [&frame(valid)[..], b"\x15"].concat();
     check(longer.into(), Code::Protocol, incomplete);
+    let large = frame(&valid.replace("\"b\"", &format!("\"{}\"", "b".repeat(HELLO_BYTES_MAX))));
+    check(large.clone(), Code::Limit, &format!("HELLO has {} bytes; the maximum is 65536", large.len()));
 }
 
 #[test]
@@ -236,6 +239,37 @@ fn a_frame_that_breaks_a_rule_ends_the_link() {
     check_refused(b"\x01\0\0\0\0\0\0\0\x11\x0f\0\0\0{\"mode\":\"done\"}", Unexpected("BYE"));
 }
 
+/// The workers of the changed sockets receive the rooms.
+#[test]
+fn the_rooms_that_a_select_joins_are_bounded() {
+    let mut rig = Rig::new("drop");
+    let select = |count: usize| {
+        let targets = vec![name(&"x".repeat(1_024)); count];
+        let (flags, rooms, except) = (SelectFlags::default(), names([]), names([]));
+        let select = Select { change: Change::Join, flags, rooms, except, targets };
+        WorkerEntry::Select { namespace: Namespace(0), select }
+    };
+    let declare = WorkerEntry::Nsp { namespace: Namespace(0), name: name("/") };
+    assert_eq!(rig.worker_writes(&[declare, select(1_024)]), [Event::Entry(select(1_024))]);
+    assert_eq!(rig.worker_writes(&[select(1_025)]), [Event::Ended(End::Failed(LinkError::Targets))]);
+}
+
+/// 16 MiB of short entries would need several hundred MiB when they are read.
+#[test]
+fn a_frame_with_several_entries_has_a_lower_bound() {
+    let nops = |count: usize| [b"\x01\0\0\0\0\0\0\0", &b"\x15".repeat(count)[..]].concat();
+    check_refused(&nops(FRAME_BYTES - 7), LinkError::Frame(FrameError::SeveralEntries(FRAME_BYTES + 1)));
+    let mut rig = Rig::new("drop");
+    rig.link.handle_frame(nops(FRAME_BYTES - 8).into(), rig.now);
+    assert_eq!((rig.link.poll_event(), rig.link.is_ended()), (None, false));
+    // A long entry has a frame of its own.
+    let long: &'static str = "x".repeat(FRAME_BYTES).leak();
+    let mut writer = Writer::default();
+    writer.entry(&send(long));
+    rig.link.handle_frame(writer.finish(2, 0).to_bytes(), rig.now);
+    assert_eq!(rig.link.poll_event(), Some(Event::Entry(send(long))));
+}
+
 #[test]
 fn a_malformed_frame_ends_the_link_after_its_valid_entries() {
     let mut rig = Rig::new("drop");
@@ -258,6 +292,7 @@ fn namespaces_are_known_by_index_and_by_name() {
     assert_eq!(events, [Event::Entry(join)]);
     assert_eq!(rig.link.namespace(Namespace(1)).map(|name| &**name), Some("/chat"));
     assert_eq!(rig.link.namespace_index("/chat"), Some(Namespace(1)));
+    assert!(rig.link.held_bytes() >= "//chat".len(), "{}", rig.link.held_bytes());
     assert_eq!(rig.link.namespace_index("/other"), None);
     // A client chooses the name of a dynamic namespace: many long names, and a longer one.
     let long = "n".repeat(NAMESPACE_NAME_BYTES_MAX);

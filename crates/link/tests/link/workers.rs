@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, ApplicationOptions, Code, Entry, Exchange, Handle, Hello, LinkOptions, Message,
-    Namespace, QueuedBytes, Received, ServerEntry, SessionId, Transmit, WorkerEntry,
+    Action, Application, ApplicationOptions, Code, Entry, Exchange, Handle, Hello, LINK_BITS, LinkOptions,
+    Message, Namespace, QueuedBytes, Received, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 
 /// An application and its workers, by link. A worker acknowledges at once.
@@ -483,6 +483,32 @@ fn a_process_that_missed_its_welcome_gets_another_link() {
     // A process that knows its link keeps it.
     let hello = Hello::read(hello_frame("a", (Some(again), 0), "disconnect")).unwrap();
     assert_eq!(rig.app.handle_hello(hello, rig.now), Ok(again));
+}
+
+/// Its worker's link would end, and then that of the next worker.
+#[test]
+fn a_session_that_no_link_can_carry_is_closed() {
+    let link = LinkOptions { unacknowledged_bytes_max: 1_000, ..LinkOptions::default() };
+    let mut rig = Rig::new(ApplicationOptions { link, ..ApplicationOptions::default() });
+    let (a, b) = (rig.start("a"), rig.start("b"));
+    rig.request(1);
+    rig.app.handle_disconnect(a, rig.now);
+    assert_eq!(rig.advance(link.rejoin), "Describe 1 as 1");
+    let long = json(&format!("\"{}\"", "x".repeat(500)));
+    rig.app.handle_description(SessionId(1), Handle(1), long, rig.now);
+    assert_eq!(rig.actions(), "Close 1 TooLarge");
+    assert_eq!((rig.app.is_empty(), rig.app.stats().sessions_without_worker), (true, 1));
+    assert!(rig.app.link(b).is_some_and(|link| !link.is_ended()));
+}
+
+/// Otherwise a worker that connects again and again would get numbers of another application's links.
+#[test]
+fn numbers_of_links_stay_within_their_application() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let last = (2 << LINK_BITS) - 1;
+    rig.app = Application::new(ApplicationOptions::default(), last - 1);
+    let first = 1 << LINK_BITS;
+    assert_eq!([(); 3].map(|()| rig.start("a")), [last - 1, last, first + 1]);
 }
 
 #[test]

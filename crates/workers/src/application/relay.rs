@@ -5,7 +5,7 @@ use crate::nodes::ForeignLink;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Instant;
-use stentor_link::{Json, Messages, Namespace, NodeEntry, ServerEntry};
+use stentor_link::{Entry, Json, Messages, Namespace, NodeEntry, ServerEntry};
 
 impl Applications {
     /// Passes a request or an answer on to another worker, or, with `to` = 0, to all others that take sessions.
@@ -76,7 +76,12 @@ impl Applications {
             };
             let (body, messages) = (body.clone(), messages.clone());
             let entry = ServerEntry::Relayed { namespace, link: from, body, messages };
-            application.write_to_link(number, &entry, now);
+            // What one worker sends must not end the link of another. Without an answer, the worker that asks reports a timeout.
+            if application.link(number).is_some_and(|link| link.has_room_for(entry.encoded_len())) {
+                application.write_to_link(number, &entry, now);
+            } else {
+                self.relays_dropped += 1;
+            }
         }
         if to == 0 { without } else { Vec::new() }
     }

@@ -1,11 +1,14 @@
 //! Connections of workers: refusals, violations, heartbeats.
 
+use crate::recovery::pass;
 use crate::rig::{Rig, now};
 use std::time::Duration;
 use stentor_link::{ApplicationOptions, ServerEntry, WorkerEntry};
 use stentor_ports::{LinkApp, LinkState};
-use stentor_wire::ws::Opcode;
+use stentor_wire::ws::{Opcode, encode};
 use stentor_workers::AppOptions;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_refused_learns_why() {
@@ -84,6 +87,78 @@ async fn a_worker_that_does_not_answer_is_replaced() {
     assert_eq!(worker.error().await, expect);
     assert_eq!((rig.sessions_of(link), rig.metric("link_ends", &["hung"])), (None, 1));
     assert_eq!(rig.metric("link_waiting_sessions", &["chat"]), 1);
+}
+
+/// The connection of a worker that reads nothing is closed, although its last frame can't be written.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_hangs_with_full_buffers_is_replaced() {
+    let mut rig = Rig::new();
+    let (mut worker, _) = rig.start("a").await;
+    rig.open(1);
+    rig.core().await;
+    // The stream's buffer takes the first message, and a part of the second one.
+    rig.say(1, &"x".repeat(250_000));
+    rig.say(1, &"x".repeat(250_000));
+    pass(35_000).await;
+    assert_eq!(rig.metric("link_ends", &["hung"]), 1);
+    assert!(rig.workers.links().is_empty());
+    assert!(rig.held_bytes() < 10_000, "{}", rig.held_bytes());
+    let rest = timeout(Duration::from_secs(1), worker.io.read_to_end(&mut Vec::new())).await;
+    assert!(rest.expect("the connection ends").unwrap() > 250_000);
+}
+
+/// A worker that sends pings and reads no pongs.
+#[tokio::test(start_paused = true)]
+async fn pings_whose_pongs_are_not_read_end_the_connection() {
+    let mut ping = Vec::new();
+    encode(&mut ping, Opcode::Ping, &[b'x'; 125], false, Some([0; 4]));
+    let pings = ping.repeat(1_000);
+    for has_link in [false, true] {
+        let rig = Rig::new();
+        let mut worker = match has_link {
+            true => rig.start("a").await.0,
+            false => rig.connect("app=chat", None).await,
+        };
+        let mut sent = 0;
+        while worker.io.write_all(&pings).await.is_ok() {
+            sent += 1;
+            assert!(sent < 100, "the server reads pings forever");
+            pass(50).await;
+            assert!(rig.held_bytes() < 250_000, "{} bytes after {sent}", rig.held_bytes());
+        }
+        let (name, label) =
+            if has_link { ("link_ends", "failed") } else { ("link_workers_refused", "limit") };
+        assert_eq!(rig.metric(name, &[label]), 1);
+    }
+}
+
+/// Processes that connect and end at once, as fast as they can: each holds one of the places for `rejoin`.
+#[tokio::test(start_paused = true)]
+async fn workers_that_connect_again_and_again_leave_nothing_behind() {
+    let application = ApplicationOptions { workers_max: 4, ..ApplicationOptions::default() };
+    let mut rig = Rig::with(AppOptions { application, ..AppOptions::default() });
+    let (mut good, link) = rig.start("good").await;
+    rig.open(1);
+    rig.core().await;
+    assert!(matches!(good.entry().await, ServerEntry::Open { .. }));
+    let held = rig.held_bytes();
+    let (mut welcomed, mut refused) = (0, 0);
+    for n in 0..1_000 {
+        let mut worker = rig.connect("app=chat", None).await;
+        worker.hello(&format!("bad-{n}"), None, "").await;
+        match worker.next().await {
+            Some(ServerEntry::Welcome { .. }) => welcomed += 1,
+            _ => refused += 1,
+        }
+        pass(1).await;
+    }
+    assert!(welcomed > 3 && refused > 900, "{welcomed} {refused}");
+    good.entries_of(Duration::from_secs(2)).await;
+    good.write_handled(&[]).await;
+    let links: Vec<u32> = rig.workers.links().iter().map(|info| info.link).collect();
+    assert_eq!((links, rig.sessions_of(link)), (vec![link], Some(1)));
+    assert!(rig.held_bytes() < held + 10_000, "{} {held}", rig.held_bytes());
+    let (_next, _) = rig.start("next").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,7 +43,7 @@ pub(crate) fn restore(handle: Handle, pid: &str, offset: &str) -> WorkerEntry {
 }
 
 /// Lets time pass on the virtual clock.
-async fn pass(ms: u64) {
+pub(crate) async fn pass(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 

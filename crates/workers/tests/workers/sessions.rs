@@ -4,12 +4,14 @@ use crate::rig::{Rig, json, socket, text};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_link::{
-    Broadcast, Change, Handle, Messages, Namespace, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry,
+    ApplicationOptions, Broadcast, Change, Handle, LinkOptions, Messages, Namespace, Select, SelectFlags,
+    SendFlags, ServerEntry, WorkerEntry,
 };
 use stentor_ports::{
     LinkApp, LinkChange, LinkDescription, LinkEntry, LinkMessage, LinkRefused, LinkReport, LinkSelect,
     LinkSelected, LinkSession,
 };
+use stentor_workers::AppOptions;
 use tokio::time::timeout;
 
 const ONE: LinkSession = LinkSession::from_bits(1);
@@ -198,6 +200,30 @@ async fn workers_learn_what_others_have_changed() {
     a.write(&[relay(Namespace(1), 0, r#"{"id":[7]}"#), relay(Namespace(1), 0, "{}")]).await;
     let none = r#"{"k":"none","id":[7]}"#;
     assert_eq!(a.entry().await, relayed(Namespace(1), b_link, none, Messages::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_of_one_worker_end_no_link_of_another() {
+    let link = LinkOptions { unacknowledged_bytes_max: 400_000, ..LinkOptions::default() };
+    let application = ApplicationOptions { link, ..ApplicationOptions::default() };
+    let rig = Rig::with(AppOptions { application, ..AppOptions::default() });
+    let (mut a, _) = rig.start("a").await;
+    let (mut b, number) = rig.start("b").await;
+    a.write_handled(&[declare(0, "/")]).await;
+    b.write_handled(&[declare(0, "/")]).await;
+    let long = "x".repeat(100_000);
+    let relay = WorkerEntry::Relay { namespace: ROOT, link: 0, body: json("{}"), messages: one(text(&long)) };
+    for _ in 0..4 {
+        a.write_handled(std::slice::from_ref(&relay)).await;
+    }
+    // Three quarters of the bound are for such entries.
+    assert_eq!((rig.metric("link_relays_dropped", &[]), rig.sessions_of(number)), (2, Some(0)));
+    for _ in 0..2 {
+        assert!(matches!(b.entry().await, ServerEntry::Relayed { .. }));
+    }
+    b.write_handled(&[]).await;
+    a.write_handled(&[relay]).await;
+    assert!(matches!(b.entry().await, ServerEntry::Relayed { .. }));
 }
 
 /// A client can cause any number of them, so the cores take one of an application's reports before they describe a request.
