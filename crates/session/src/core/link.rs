@@ -299,7 +299,7 @@ impl Protocols {
     ) -> (usize, Option<u32>) {
         let found = self.find_json(app, namespace, (&rooms[..], &except[..]));
         let Some(link) = self.ex.link.as_mut().filter(|_| !found.is_empty()) else { return (0, None) };
-        let number = link.calls.begin(app, namespace, &found, &call.answered);
+        let number = link.calls.begin(namespace, &found, &call.answered);
         let Some(message) = packet(namespace, Some(&call.event), &call.data, number) else {
             return (0, number);
         };

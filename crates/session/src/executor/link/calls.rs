@@ -8,7 +8,7 @@
 
 use crate::identity::ClientId;
 use crate::ledger::Charge;
-use crate::ports::{Acknowledged, LinkApp, LinkMessage, LinkMessages};
+use crate::ports::{Acknowledged, LinkMessage, LinkMessages};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,6 @@ const CLIENTS_MAX: usize = 100_000;
 const CLIENT_BYTES: usize = 32;
 
 struct Awaited {
-    app: LinkApp,
     namespace: Arc<str>,
     /// The clients that haven't answered.
     clients: BTreeSet<ClientId>,
@@ -76,7 +75,6 @@ impl Calls {
     /// Begins a call of these clients' sockets in a namespace. Returns its number. `None` if calls wait for too many clients.
     pub(crate) fn begin(
         &mut self,
-        app: LinkApp,
         namespace: &Arc<str>,
         clients: &[ClientId],
         answered: &Acknowledged,
@@ -90,7 +88,7 @@ impl Calls {
         self.charge.add(clients.len() * CLIENT_BYTES);
         let (namespace, answered) = (namespace.clone(), answered.clone());
         let clients = clients.iter().copied().collect();
-        self.awaited.insert(number, Awaited { app, namespace, clients, answered });
+        self.awaited.insert(number, Awaited { namespace, clients, answered });
         Some(number)
     }
 
@@ -106,19 +104,44 @@ impl Calls {
     }
 
     /// Passes a client's packet to the call that it acknowledges. Returns `false` if it acknowledges none.
-    pub(crate) fn handle_unit(&mut self, app: LinkApp, client: ClientId, unit: &LinkMessages) -> bool {
+    pub(crate) fn handle_unit(&mut self, client: ClientId, unit: &LinkMessages) -> bool {
         let [LinkMessage::Text(text), attachments @ ..] = &unit[..] else { return false };
         if self.awaited.is_empty() || !matches!(text.first(), Some(b'3' | b'6')) {
             return false;
         }
         let Some(Answer { number, namespace, json }) = decode(text, attachments) else { return false };
         let Some(awaited) = self.awaited.get_mut(&number) else { return false };
-        if (awaited.app, &*awaited.namespace) != (app, &*namespace) || !awaited.clients.remove(&client) {
+        if *awaited.namespace != *namespace || !awaited.clients.remove(&client) {
             return false;
         }
         let attachments = attachments.iter().map(|attachment| attachment.data().clone()).collect();
         (awaited.answered)(Data::Arguments { json, attachments });
         self.forget(1);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::ClientKind;
+    use crate::ledger::{Class, Ledger};
+
+    #[test]
+    fn calls_wait_for_a_bounded_number_of_clients() {
+        let mut calls = Calls::new(Charge::new(Arc::new(Ledger::new(usize::MAX)), Class::Link));
+        let client = |index| ClientId::new(ClientKind::EngineIo, index, 0);
+        let clients: Vec<ClientId> = (0..CLIENTS_MAX).map(client).collect();
+        let answered: Acknowledged = Arc::new(|_| {});
+        let begin = |calls: &mut Calls, count| calls.begin(&"/".into(), &clients[..count], &answered);
+        let Some(first) = begin(&mut calls, CLIENTS_MAX) else { panic!("there is room") };
+        assert_eq!(begin(&mut calls, 1), None);
+        let unit = [LinkMessage::Text(format!("3{first}[]").into())].into_iter().collect();
+        assert!(calls.handle_unit(client(0), &unit) && !calls.handle_unit(client(0), &unit));
+        let Some(next) = begin(&mut calls, 1) else { panic!("there is room") };
+        assert_ne!(first, next);
+        calls.end(first);
+        calls.end(next);
+        assert_eq!((calls.clients, calls.charge.bytes()), (0, 0));
     }
 }

@@ -189,7 +189,7 @@ impl Link {
             Ok(Some(unit)) => {
                 self.input.unit_until = None;
                 let calls = ex.link.as_mut().map(|link| &mut link.calls);
-                if !calls.is_some_and(|calls| calls.handle_unit(self.app, client, &unit)) {
+                if !calls.is_some_and(|calls| calls.handle_unit(client, &unit)) {
                     self.input.is_unconfirmed = true;
                     self.pass(ex, client, unit);
                 }
