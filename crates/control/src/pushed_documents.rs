@@ -77,7 +77,7 @@ const BODY_UNIT_BYTES: usize = 1 << 10;
 
 /// The last document of a key.
 struct StoredDocument {
-    document: Document,
+    document: Arc<Document>,
     /// The highest sequence number of the key's pushes. `None` if none had a number.
     sequence: Option<u64>,
 }
@@ -336,7 +336,7 @@ impl PushedDocuments {
     pub(super) async fn process(
         &self,
         push: Push,
-        kept: Option<Document>,
+        kept: Option<Arc<Document>>,
     ) -> Result<(Option<DocumentChange>, OwnedSemaphorePermit), PushError> {
         let received = Received {
             json_only: is_json(&push.content_type),

@@ -65,7 +65,7 @@ fn give(server: &Server, key: usize) -> Document {
             let operations = exact(format!(r#"[{{"op":"replace","path":"/p","value":"{value}"}}]"#));
             Patch { base: before.body, operations }
         });
-        server.update(&name(key), FeedUpdate::Changed(DocumentChange { document, patch }));
+        server.update(&name(key), FeedUpdate::Changed(DocumentChange { document: document.into(), patch }));
         // Updates in transit take memory as well, so their number is limited.
         if n % AT_ONCE == 0 {
             server.until_metric("inbox_messages", |waiting| waiting == 0);

@@ -56,12 +56,19 @@ impl<E: Encoder> Hub<E> {
     ///
     /// The patch is used if it applies to the newest version that this core knows, both versions are JSON,
     /// and the feed is live.
-    pub fn handle_document(&mut self, key: &Key, state: FeedState, document: Document, patch: Option<Patch>) {
+    pub fn handle_document(
+        &mut self,
+        key: &Key,
+        state: FeedState,
+        document: impl Into<Arc<Document>>,
+        patch: Option<Patch>,
+    ) {
+        let document = document.into();
         let Some(index) = self.home_feed(key) else { return };
         let Some(topic) = self.topics.at_mut(index) else { return };
         topic.forgotten = false;
         let newest = topic.snapshot().map(|p| p.body());
-        if matches!(newest, Some(Body::Snapshot { document: last, .. }) if **last == document) {
+        if matches!(newest, Some(Body::Snapshot { document: last, .. }) if *last == document) {
             self.handle_state(key, state, Arc::from(""));
             return;
         }
@@ -86,7 +93,7 @@ impl<E: Encoder> Hub<E> {
         key: &Key,
         position: Position,
         state: FeedState,
-        document: Document,
+        document: impl Into<Arc<Document>>,
         patches: &[Bytes],
     ) -> bool {
         let Some(index) = self.home_feed(key) else { return false };
@@ -96,7 +103,7 @@ impl<E: Encoder> Hub<E> {
             return false;
         }
         topic.set_newest(position);
-        self.publish_document(index, position, state, document, patches);
+        self.publish_document(index, position, state, document.into(), patches);
         true
     }
 
@@ -106,7 +113,7 @@ impl<E: Encoder> Hub<E> {
         index: u32,
         position: Position,
         state: FeedState,
-        document: Document,
+        document: Arc<Document>,
         patches: &[Bytes],
     ) {
         let Some(topic) = self.topics.at(index) else { return };
@@ -118,16 +125,20 @@ impl<E: Encoder> Hub<E> {
                 let before = before.position().map(|before| (before.epoch, before.offset + 1));
                 patches.len() == 1 && before == Some((position.epoch, position.offset))
             });
-            let past = before.and_then(|before| before.version()).map(|version| version.past());
-            let limits = self.topics.patches.limits;
-            let before = (None, past.unwrap_or_default());
-            patches.iter().fold(before, |(_, past), operations| {
-                let step = StoredPatch::new(operations.clone(), &self.topics.options.live);
-                let past = past.and(step.clone(), limits.patches_max, document.body.len());
-                (Some(step), past)
-            })
+            let past = before.and_then(|before| {
+                // Otherwise, sessions or other cores have the previous version as well.
+                let is_unused = Arc::strong_count(before) == 1;
+                Some(before.version()?.past_for_next(is_unused))
+            });
+            let (mut last, mut past) = (None, past.unwrap_or_default());
+            for operations in patches {
+                let step = StoredPatch::new(operations, &self.topics.options.live);
+                past.push(step.clone(), self.topics.patches.limits.patches_max, document.body.len());
+                last = Some(step);
+            }
+            (last, past)
         });
-        let (key, document) = (key.clone(), Arc::new(document));
+        let key = key.clone();
         let body = Body::Snapshot { key, position, state, snapshot_reason: None, document };
         let publication = match past {
             Some((Some(step), past)) => Publication::with_patches(

@@ -470,8 +470,8 @@ impl<F> Topics<F> {
     /// Updates the account of a feed's patches, and evicts patches of other feeds if there are too many.
     pub(crate) fn account(&mut self, index: u32) {
         let snapshot = self.at(index).and_then(TopicState::snapshot);
-        let past = snapshot.and_then(|snapshot| snapshot.version()).map(|version| version.past());
-        let (patches, bytes) = past.map_or((0, 0), |past| (past.len(), past.bytes()));
+        let version = snapshot.and_then(|snapshot| snapshot.version());
+        let (patches, bytes) = version.map_or((0, 0), |version| version.past_size());
         self.patches.set(index, patches, bytes);
         while self.patches.is_over() && self.forget_stalest_patches() > 0 {}
     }

@@ -24,16 +24,22 @@ pub const REQUESTERS_MAX: usize = 16;
 /// assigns its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentChange {
-    /// The new version.
-    pub document: Document,
+    /// The new version. Its holders share it.
+    pub document: Arc<Document>,
     /// The patch from the previous version. `None` if subscribers need the whole document. Holders of another previous
     /// version ignore the patch.
     pub patch: Option<Patch>,
 }
 
+impl From<Arc<Document>> for DocumentChange {
+    fn from(document: Arc<Document>) -> Self {
+        Self { document, patch: None }
+    }
+}
+
 impl From<Document> for DocumentChange {
     fn from(document: Document) -> Self {
-        Self { document, patch: None }
+        Arc::new(document).into()
     }
 }
 
@@ -55,7 +61,7 @@ pub enum FeedUpdate {
         /// The position.
         position: Position,
         /// The document.
-        document: Document,
+        document: Arc<Document>,
         /// JSON Patches (RFC 6902) from consecutive versions that lead to the document, oldest first.
         patches: Vec<Bytes>,
     },

@@ -1,6 +1,7 @@
 //! Documents of feeds that backends push: the port through which the nodes of a cluster share them.
 
 use super::{DocumentChange, Done};
+use std::sync::Arc;
 use stentor_hub::{Document, Key};
 
 /// The source of a feed's documents.
@@ -43,7 +44,7 @@ pub enum PushDenied {
 /// `true` if the document differs from the previous one.
 pub type PushResult = Result<bool, PushDenied>;
 /// The document of a feed. `None` if the feed has no document.
-pub type ReadResult = Result<Option<Document>, PushDenied>;
+pub type ReadResult = Result<Option<Arc<Document>>, PushDenied>;
 
 /// Pushed documents. All nodes share them, whichever node received the push.
 pub trait PushedFeeds: Send + Sync {

@@ -252,7 +252,11 @@ impl FeedDriver {
 
 impl Surroundings<'_> {
     /// The document that a log leads to.
-    fn read(&self, key: &Key, reply: Result<Reply, EngineError>) -> Result<Option<Document>, PushDenied> {
+    fn read(
+        &self,
+        key: &Key,
+        reply: Result<Reply, EngineError>,
+    ) -> Result<Option<Arc<Document>>, PushDenied> {
         let unavailable = Err(PushDenied::Unavailable { is_unknown: false });
         let log = match reply {
             Ok(Reply::Feed(Some(log))) => DecodedLog::decode(self.frames, key, log),

@@ -18,7 +18,7 @@ pub(super) type State = (FeedState, Arc<str>);
 /// The newest version that this node has.
 pub(super) struct Newest {
     pub(super) position: Position,
-    pub(super) document: Document,
+    pub(super) document: Arc<Document>,
     /// Term of the holder that stored the version first. Of two versions of different epochs, the one with the greater term is newer.
     pub(super) term: u64,
     /// `true` if the version's epoch was replaced, or the engine has returned to an earlier epoch. The version isn't
@@ -136,7 +136,7 @@ impl Default for Log {
 
 impl Log {
     /// The newest document of a log in the engine.
-    pub(super) fn document_of(log: DecodedLog) -> Option<Document> {
+    pub(super) fn document_of(log: DecodedLog) -> Option<Arc<Document>> {
         let mut copy = Self::default();
         copy.replace(log, &mut Replaced::default(), false, true).ok()?;
         copy.newest.map(|newest| newest.document)
@@ -197,9 +197,10 @@ impl Log {
             return Ok(None);
         }
         let (document, patches) = match (entry.base(), &self.newest) {
-            (None, _) => (entry.document(&[])?, Vec::new()),
+            (None, _) => (Arc::new(entry.document(&[])?), Vec::new()),
             (Some((base, patch)), Some(newest)) if newest.position == *base => {
-                (entry.document(&newest.document.body)?, patch.iter().cloned().collect())
+                let document = entry.document(&newest.document.body)?;
+                (Arc::new(document), patch.iter().cloned().collect())
             }
             (Some(_), _) => return Err(FrameError::Malformed),
         };
@@ -261,7 +262,10 @@ impl Log {
                 newest.needs_epoch = true;
                 return Ok(self.end_epoch(last_term));
             }
-            _ => self.set_newest(Newest { position, document, term, needs_epoch: is_replaced }, replaced),
+            _ => {
+                let document = Arc::new(document);
+                self.set_newest(Newest { position, document, term, needs_epoch: is_replaced }, replaced);
+            }
         }
         self.sequence = sequence;
         if is_gone {
@@ -338,7 +342,7 @@ impl Log {
         let is_behind = self.end != Some(position);
         let base = (is_behind || self.is_long(0, usize::MAX)).then(|| {
             let nothing = Document { body: Bytes::new(), json: false, content_type: "".into() };
-            let document = self.newest.as_ref().map_or(&nothing, |newest| &newest.document);
+            let document = self.newest.as_ref().map_or(&nothing, |newest| &*newest.document);
             let newest = self.newest.as_ref().filter(|_| state.0 != FeedState::NotFound);
             let mut base = LogEntry::whole(newest.map_or(term, |newest| newest.term), document);
             (base.state, base.reason, base.sequence) = (state.0, state.1.clone(), sequence);

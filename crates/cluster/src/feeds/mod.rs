@@ -203,7 +203,7 @@ impl Feeds {
     }
 
     /// Returns the newest document of a key with subscribers that this node knows.
-    pub(crate) fn document(&self, key: &Key) -> Option<Document> {
+    pub(crate) fn document(&self, key: &Key) -> Option<Arc<Document>> {
         let feed = self.feeds.get(key).filter(|feed| feed.local.is_wanted() && feed.phase.is_current())?;
         feed.log.newest.as_ref().map(|newest| newest.document.clone())
     }

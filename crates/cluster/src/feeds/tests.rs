@@ -241,7 +241,7 @@ impl Cluster {
         let update = match before {
             Some(before) => {
                 let patch = Patch { base: before.body, operations: Bytes::from_static(b"[]") };
-                FeedUpdate::Changed(DocumentChange { document: new, patch: Some(patch) })
+                FeedUpdate::Changed(DocumentChange { document: new.into(), patch: Some(patch) })
             }
             None => FeedUpdate::Changed(new.into()),
         };

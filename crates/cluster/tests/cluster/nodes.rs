@@ -931,11 +931,13 @@ async fn a_document_that_is_pushed_to_one_node_reaches_all() {
     let key = Key::parse("pushed/1").unwrap();
     b.want(&key, true).await;
     let push = async |node: &Node, body, patch: Option<Patch>, sequence| {
-        let push = PushedFeed { change: Some(DocumentChange { document: document(body), patch }), sequence };
+        let push =
+            PushedFeed { change: Some(DocumentChange { document: document(body).into(), patch }), sequence };
         answer_to(|done| node.all.pushed_feeds().unwrap().push(&key, push, done)).await.unwrap()
     };
     let read = async |node: &Node| {
-        answer_to(|done| node.all.pushed_feeds().unwrap().read(&key, done)).await.unwrap().unwrap()
+        let read = answer_to(|done| node.all.pushed_feeds().unwrap().read(&key, done));
+        read.await.unwrap().unwrap().map(Arc::unwrap_or_clone)
     };
     assert_eq!(read(&a).await, None);
     assert_eq!(push(&a, "[1]", None, Some(3)).await, Ok(true));
@@ -968,8 +970,8 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     assert_eq!([&a, &b, &c].map(fetching), [vec![true], vec![], vec![]]);
     a.update(&key, FeedUpdate::Changed(document("[1]").into())).await;
     let patch = Patch { base: document("[1]").body, operations: Bytes::from_static(b"[op]") };
-    a.update(&key, FeedUpdate::Changed(DocumentChange { document: document("[1,2]"), patch: Some(patch) }))
-        .await;
+    let change = DocumentChange { document: document("[1,2]").into(), patch: Some(patch) };
+    a.update(&key, FeedUpdate::Changed(change)).await;
     let stale = FeedUpdate::State { state: FeedState::Stale, reason: "slow".into() };
     a.update(&key, stale.clone()).await;
     let expect =

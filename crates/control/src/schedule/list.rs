@@ -1,6 +1,6 @@
 //! The list of known keys for operators, those with problems first.
 
-use super::{Entry, Scheduler};
+use super::{Entry, FailureClass, Scheduler};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,30 +54,45 @@ pub struct ListedKey {
 /// The results of a key's last fetches.
 #[derive(Default)]
 pub(super) struct LastFetches {
-    /// Number of fetches in a row that have failed.
-    pub(super) failures: u32,
-    /// The kind of failure of the last fetch.
-    pub(super) failing: Option<super::FailureClass>,
     /// Duration of the last fetch.
     pub(super) took: Duration,
-    /// Time of the first fetch of those in a row that have failed.
-    failing_since: Option<Instant>,
     /// Time of the last fetch that succeeded.
-    succeeded_at: Option<Instant>,
+    pub(super) succeeded_at: Option<Instant>,
+    /// The last fetches, if they failed. Boxed, because those of most keys succeed.
+    pub(super) failures: Option<Box<Failures>>,
+}
+
+/// Fetches of a key that have failed in a row.
+pub(super) struct Failures {
+    /// The number of fetches since the last 404 for a key with a document.
+    pub(super) count: u32,
+    /// The kind of the last failure.
+    pub(super) class: FailureClass,
+    /// Time of the first failure.
+    since: Instant,
+    /// Time since which the upstream has answered only 404 for a key with a document.
+    pub(super) missing_since: Option<Instant>,
+    /// The earliest time of the next fetch, if the upstream sets one.
+    pub(super) not_before: Option<Instant>,
 }
 
 impl LastFetches {
-    /// Records that the last fetch succeeded.
-    pub(super) fn succeed(&mut self) {
-        (self.failures, self.failing) = (0, None);
+    /// Records that the last fetch failed. The caller counts it.
+    pub(super) fn fail(&mut self, now: Instant, class: FailureClass) -> &mut Failures {
+        let first = || Failures { count: 0, class, since: now, missing_since: None, not_before: None };
+        let failures = self.failures.get_or_insert_with(|| Box::new(first()));
+        (failures.class, failures.not_before) = (class, None);
+        failures
     }
 
-    /// Records the times of a finished fetch. `has_document` is `true` if the upstream answered with the document.
-    pub(super) fn finish(&mut self, now: Instant, has_document: bool) {
-        if has_document {
-            self.succeeded_at = Some(now);
-        }
-        self.failing_since = self.failing.map(|_| self.failing_since.unwrap_or(now));
+    /// Returns the kind of failure of the last fetch.
+    pub(super) fn failing(&self) -> Option<FailureClass> {
+        self.failures.as_ref().map(|failures| failures.class)
+    }
+
+    /// Returns the earliest time of the next fetch, if the upstream sets one.
+    pub(super) fn not_before(&self) -> Option<Instant> {
+        self.failures.as_ref()?.not_before
     }
 }
 
@@ -91,7 +106,8 @@ impl Scheduler {
         let rank = |(key, entry): &(&Key, &Entry)| {
             let Entry { last, state, .. } = entry;
             let is_stale = *state == Some(FeedState::Stale);
-            (Reverse((last.failing.is_some(), is_stale, last.failures, last.took)), (*key).clone())
+            let failures = last.failures.as_ref().map(|failures| failures.count);
+            (Reverse((failures.is_some(), is_stale, failures, last.took)), (*key).clone())
         };
         if count > query.limit {
             found.select_nth_unstable_by_key(query.limit, rank);
@@ -104,10 +120,10 @@ impl Scheduler {
             state: entry.state,
             reason: entry.reason.clone(),
             is_subscribed: entry.wanted,
-            failures: entry.last.failures,
+            failures: entry.last.failures.as_ref().map_or(0, |failures| failures.count),
             fetch_time: entry.last.took,
             document_bytes: entry.document_bytes(),
-            failing_since: entry.last.failing_since,
+            failing_since: entry.last.failures.as_ref().map(|failures| failures.since),
             succeeded_at: entry.last.succeeded_at,
             due: entry.due,
         });

@@ -83,11 +83,7 @@ struct Entry {
     kept: Option<Arc<Version>>,
     /// Start of the last fetch, if it succeeded and the next one is due after `poll_interval`.
     fetched: Option<Instant>,
-    /// Time since which the upstream has answered only 404 for a key with a document.
-    missing_since: Option<Instant>,
     last: LastFetches,
-    /// The earliest time of the next fetch, if the upstream sets one.
-    not_before: Option<Instant>,
     /// Time of the next fetch. `None` during a fetch, and for a complete key.
     due: Option<Instant>,
     /// Time at which the key is forgotten. `Some` exactly while it has no subscribers.
@@ -255,9 +251,7 @@ impl Scheduler {
             reason: Arc::default(),
             kept: None,
             fetched: None,
-            missing_since: None,
             last: LastFetches::default(),
-            not_before: None,
             due: Some(now),
             linger_end: None,
             queue_state: QueueState::Parked,
@@ -378,7 +372,7 @@ impl Scheduler {
 
     /// Returns the kind of failure of a key's last fetch.
     pub fn failing(&self, key: &Key) -> Option<FailureClass> {
-        self.entries.get(key)?.last.failing
+        self.entries.get(key)?.last.failing()
     }
 
     /// Takes the next update for the data plane, in order.

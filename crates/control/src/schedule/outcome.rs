@@ -24,8 +24,8 @@ pub struct Validators {
 pub enum Lifetime {
     /// The response doesn't specify a time, or must not be cached.
     Unsaid,
-    /// `s-maxage` or `max-age`.
-    For(Duration),
+    /// `s-maxage` or `max-age`, in seconds.
+    For(u32),
     /// `max-age<=0`.
     Zero,
 }
@@ -34,7 +34,7 @@ pub enum Lifetime {
 #[derive(Clone, Debug)]
 pub struct Version {
     /// The content for subscribers.
-    pub document: Document,
+    pub document: Arc<Document>,
     /// The validators for the next request.
     pub validators: Validators,
 }

@@ -165,7 +165,7 @@ impl Queues {
                 self.cold.remove(&entry.owner);
             }
         }
-        if let Some(class) = entry.last.failing {
+        if let Some(class) = entry.last.failing() {
             let lane = &mut self.lanes[entry.upstream];
             change(&mut lane.failing[class as usize], 1);
             lane.has_failed[class as usize] = true;

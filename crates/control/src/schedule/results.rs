@@ -25,7 +25,8 @@ impl Scheduler {
         let entries = &self.entries;
         let waits = |key: &Key| {
             let entry = entries.get(key)?;
-            let may = entry.queue_state == QueueState::Parked && entry.not_before.is_none_or(|at| at <= now);
+            let may =
+                entry.queue_state == QueueState::Parked && entry.last.not_before().is_none_or(|at| at <= now);
             entry.due.filter(|due| may && entry.is_active() && *due > now)
         };
         let next = lane.outage.keys().filter_map(|key| Some((waits(key)?, key))).min();
@@ -37,11 +38,11 @@ impl Scheduler {
     /// Makes a failed key due earlier than planned, but not before the time that its upstream has set.
     fn bring_forward(&mut self, key: &Key, due: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        if entry.last.failing.is_none() || entry.queue_state != QueueState::Parked {
+        if entry.last.failures.is_none() || entry.queue_state != QueueState::Parked {
             return;
         }
         self.queues.detach(key, entry);
-        let due = entry.not_before.map_or(due, |at| at.max(due));
+        let due = entry.last.not_before().map_or(due, |at| at.max(due));
         entry.due = entry.due.map(|before| before.min(due));
         self.queues.attach(key, entry);
     }
@@ -51,8 +52,9 @@ impl Scheduler {
         let Some((due, keys)) = self.queues.lane_mut(upstream).outage.succeed(now) else { return };
         for key in keys {
             self.bring_forward(&key, due);
-            if let Some(entry) = self.entries.get_mut(&key) {
-                entry.last.failures = entry.last.failures.min(FAILURES_AFTER_OUTAGE);
+            let entry = self.entries.get_mut(&key);
+            if let Some(failures) = entry.and_then(|entry| entry.last.failures.as_mut()) {
+                failures.count = failures.count.min(FAILURES_AFTER_OUTAGE);
             }
         }
     }
@@ -64,7 +66,7 @@ impl Scheduler {
         self.queues.lane_mut(upstream).release();
         let is_held = |other: &Key, entry: &Entry| {
             let is_paused =
-                entry.upstream == upstream && entry.last.failing == Some(FailureClass::TooManyRequests);
+                entry.upstream == upstream && entry.last.failing() == Some(FailureClass::TooManyRequests);
             (is_paused || other == key) && entry.due.is_some() && entry.queue_state == QueueState::Parked
         };
         // In the order of the keys, so that a run only depends on its inputs.
@@ -78,7 +80,9 @@ impl Scheduler {
         for key in held {
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             self.queues.detach(&key, entry);
-            entry.not_before = None;
+            if let Some(failures) = &mut entry.last.failures {
+                failures.not_before = None;
+            }
             entry.due = entry.due.map(|due| due.min(now));
             self.queues.attach(&key, entry);
         }
@@ -112,13 +116,11 @@ impl Scheduler {
         }
         let Some(entry) = self.entries.get_mut(key) else { return };
         self.queues.detach(key, entry);
-        entry.not_before = None;
-        if matches!(outcome, Outcome::NotFound { .. }) {
-            self.queues.lane_mut(upstream).outage.forget(key);
-        } else {
-            entry.missing_since = None;
+        match outcome {
+            Outcome::NotFound { .. } => self.queues.lane_mut(upstream).outage.forget(key),
+            Outcome::Fresh { .. } | Outcome::Same { .. } => entry.last.succeeded_at = Some(now),
+            Outcome::Gone { .. } | Outcome::Failed { .. } => {}
         }
-        let has_document = matches!(outcome, Outcome::Fresh { .. } | Outcome::Same { .. });
         let mut tell = |update| self.events.push_back((key.clone(), update));
         match outcome {
             Outcome::Fresh { change, validators, freshness } => {
@@ -146,32 +148,32 @@ impl Scheduler {
             // during a deploy.
             Outcome::NotFound { reason } if is_missing(&self.options, entry, now) => {
                 let poll_interval = self.options.upstreams[upstream].poll_interval;
-                let over = later(*entry.missing_since.get_or_insert(now), self.options.not_found_after);
-                entry.last.failures = 0;
-                entry.last.failing = Some(FailureClass::NotFound);
+                let failures = entry.last.fail(now, FailureClass::NotFound);
+                failures.count = 0;
+                let since = *failures.missing_since.get_or_insert(now);
+                let over = later(since, self.options.not_found_after);
                 entry.due = Some(later(started, poll_interval).min(over).max(now));
                 become_stale(entry, reason, &mut tell);
             }
             Outcome::NotFound { reason } => {
-                entry.missing_since = None;
                 if entry.state != Some(FeedState::NotFound) {
                     tell(state_update(FeedState::NotFound, &reason));
                 }
                 entry.state = Some(FeedState::NotFound);
                 entry.reason = reason;
                 entry.kept = None;
-                entry.last.succeed();
+                entry.last.failures = None;
                 entry.due = Some(later(now, self.options.not_found_retry_interval));
             }
             Outcome::Failed { class, reason, retry_after, pause } => {
-                entry.last.failures = entry.last.failures.saturating_add(1);
-                entry.last.failing = Some(class);
                 let lost = entry.state == Some(FeedState::NotFound);
                 let lane = self.queues.lane_mut(upstream);
                 let retry_after =
                     retry_after.map(|wait| later(now, self.options.bounded_retry_after(wait, pause)));
-                entry.not_before = retry_after;
-                let wait = later(now, backoff(&self.options, entry.last.failures, &mut self.random));
+                let failures = entry.last.fail(now, class);
+                failures.count = failures.count.saturating_add(1);
+                (failures.missing_since, failures.not_before) = (None, retry_after);
+                let wait = later(now, backoff(&self.options, failures.count, &mut self.random));
                 if pause {
                     lane.rate.pause(retry_after.map_or(wait, |at| at.max(wait)));
                 } else if let Some(until) = retry_after {
@@ -191,7 +193,6 @@ impl Scheduler {
                 }
             }
         }
-        entry.last.finish(now, has_document);
         self.queues.attach(key, entry);
     }
 
@@ -240,7 +241,7 @@ fn succeed(
     freshness: Freshness,
     tell: &mut impl FnMut(FeedUpdate),
 ) {
-    entry.last.succeed();
+    entry.last.failures = None;
     entry.reason = Arc::default();
     entry.due = match freshness {
         Freshness::For(age) => Some(later(now, options.bounded_max_age(entry.upstream, age))),
@@ -260,7 +261,8 @@ fn succeed(
 
 /// Returns `true` if a key with a 404 has a document that it still keeps (`not_found_after`).
 fn is_missing(options: &FeedsOptions, entry: &Entry, now: Instant) -> bool {
-    let missing = entry.missing_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+    let since = entry.last.failures.as_ref().and_then(|failures| failures.missing_since);
+    let missing = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     entry.kept.is_some() && missing < options.not_found_after
 }
 
@@ -276,7 +278,7 @@ fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
     tell(state_update(FeedState::Complete, &reason));
     entry.state = Some(FeedState::Complete);
     entry.reason = reason;
-    entry.last.succeed();
+    entry.last.failures = None;
     entry.due = None;
 }
 

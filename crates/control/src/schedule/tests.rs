@@ -178,6 +178,13 @@ fn lost() -> Outcome {
     Outcome::NotFound { reason: "404".into() }
 }
 
+/// The next larger blocks of mimalloc have 224 and 96 bytes.
+#[test]
+fn a_key_takes_small_blocks_besides_its_document() {
+    let version = size_of::<[usize; 2]>() + size_of::<Version>();
+    assert!(size_of::<Entry>() <= 192 && version <= 80, "{} and {version}", size_of::<Entry>());
+}
+
 #[test]
 fn a_wanted_key_is_fetched_at_its_interval() {
     let mut bench = Bench::new(options());

@@ -88,7 +88,7 @@ fn lifetime(headers: &HeaderMap) -> Option<Lifetime> {
     }
     let lifetime = match s_maxage.or(max_age).flatten() {
         Some(..=0) if s_maxage.is_none() => Lifetime::Zero,
-        Some(seconds @ 1..) if !is_uncacheable => Lifetime::For(Duration::from_secs(seconds.unsigned_abs())),
+        Some(seconds @ 1..) if !is_uncacheable => Lifetime::For(u32::try_from(seconds).unwrap_or(u32::MAX)),
         _ => Lifetime::Unsaid,
     };
     is_present.then_some(lifetime)
@@ -117,10 +117,10 @@ pub(super) fn freshness(headers: &HeaderMap, kept: Option<Lifetime>, ends_on_zer
         None | Some(Lifetime::Unsaid) => Freshness::Unsaid,
         Some(Lifetime::Zero) if ends_on_zero => Freshness::Over,
         Some(Lifetime::Zero) => Freshness::Unsaid,
-        Some(Lifetime::For(lifetime)) => {
+        Some(Lifetime::For(lifetime_s)) => {
             let age = headers.get(header::AGE).and_then(|v| v.to_str().ok()).and_then(|v| seconds(v.trim()));
             let age = Duration::from_secs(age.unwrap_or(0).max(0).unsigned_abs());
-            match lifetime.saturating_sub(age) {
+            match Duration::from_secs(lifetime_s.into()).saturating_sub(age) {
                 // The response is stale on arrival, for example from a cache that may serve stale responses.
                 // So its lifetime says nothing about the next version.
                 Duration::ZERO => Freshness::Unsaid,

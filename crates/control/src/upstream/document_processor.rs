@@ -38,7 +38,7 @@ pub(crate) struct Received {
     pub(crate) json_only: bool,
     /// Maximum size of the document in bytes.
     pub(crate) bytes_max: usize,
-    pub(crate) kept: Option<Document>,
+    pub(crate) kept: Option<Arc<Document>>,
     /// Compares the document with the kept one.
     pub(crate) differ: Arc<Differ>,
 }
@@ -51,7 +51,7 @@ impl Received {
     /// Returns the kept JSON, if the body is JSON that is neither compressed nor of a charset other than UTF-8.
     fn kept_json(&self) -> Option<&Document> {
         let is_json = self.coding == Coding::Identity && (self.json_only || self.has_json_type());
-        self.kept.as_ref().filter(|kept| is_json && kept.json && is_utf8(self.content_type.as_deref()))
+        self.kept.as_deref().filter(|kept| is_json && kept.json && is_utf8(self.content_type.as_deref()))
     }
 
     /// Compares the body with the kept JSON in place. `None` if that takes longer.
@@ -96,7 +96,8 @@ impl Compared {
         };
         let body = kept_bytes(self.minified.unwrap_or(body));
         let content_type = shared_type(content_type, kept);
-        Some(DocumentChange { document: Document { body, json: true, content_type }, patch })
+        let document = Document { body, json: true, content_type }.into();
+        Some(DocumentChange { document, patch })
     }
 }
 
@@ -144,7 +145,7 @@ impl DocumentProcessor {
             && let Some(compared) = received.compare_in_place()
         {
             let content_type = json_type(received.content_type.as_deref());
-            return Ok(compared.into_change(received.body, content_type, received.kept.as_ref()));
+            return Ok(compared.into_change(received.body, content_type, received.kept.as_deref()));
         }
         let Ok(_permit) = self.permits.acquire().await else {
             return Err(Failure::Internal("the document processor has ended"));
@@ -159,7 +160,7 @@ fn process(received: Received) -> Result<Option<DocumentChange>, Failure> {
     let Received { body, coding, content_type, json_only, bytes_max, kept, differ } = received;
     let body = decode(coding, body, bytes_max)?;
     let (body, content_type) = to_utf8(body, content_type, bytes_max)?;
-    let kept = kept.as_ref();
+    let kept = kept.as_deref();
     if !json_only && !has_json_type {
         let content_type = content_type.as_deref().unwrap_or("application/octet-stream");
         if kept.is_some_and(|kept| !kept.json && kept.body == body && *kept.content_type == *content_type) {

@@ -633,7 +633,8 @@ fn clients_of_a_feed_wait_until_the_engine_confirms_their_version() {
                 body: offset.to_string().into(),
                 json: true,
                 content_type: "application/json".into(),
-            },
+            }
+            .into(),
             patches: Vec::new(),
         };
         server.update("k", version(7, 1));

@@ -270,7 +270,7 @@ impl Server {
                 Delta::Unchanged | Delta::Snapshot => None,
             }
         });
-        self.update(key, FeedUpdate::Changed(DocumentChange { document, patch }));
+        self.update(key, FeedUpdate::Changed(DocumentChange { document: document.into(), patch }));
     }
 
     /// Changes a feed's state.

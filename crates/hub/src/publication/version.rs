@@ -29,56 +29,66 @@ pub struct Patch {
 
 /// One stored patch.
 pub(crate) struct StoredPatch {
-    operations: Bytes,
+    /// Smaller than `Bytes`, which also allocates a counter: a feed may have a hundred patches.
+    operations: Box<[u8]>,
     _charge: Charge,
 }
 
 impl StoredPatch {
-    pub(crate) fn new(operations: Bytes, live: &LiveBytes) -> Arc<Self> {
+    pub(crate) fn new(operations: &[u8], live: &LiveBytes) -> Arc<Self> {
         let charge = live.charge(size_of::<Self>() + operations.len());
-        Arc::new(Self { operations, _charge: charge })
+        Arc::new(Self { operations: operations.into(), _charge: charge })
+    }
+}
+
+/// A stored patch as the owner of the bytes of a delta.
+struct Operations(Arc<StoredPatch>);
+
+impl AsRef<[u8]> for Operations {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.operations
     }
 }
 
 /// Consecutive patches, oldest first.
-#[derive(Clone)]
-pub(crate) struct PatchHistory(Arc<[Arc<StoredPatch>]>);
-
-impl Default for PatchHistory {
-    fn default() -> Self {
-        Self([].into())
-    }
+#[derive(Clone, Default)]
+pub(crate) struct PatchHistory {
+    patches: Vec<Arc<StoredPatch>>,
+    /// Size of all patches.
+    bytes: usize,
 }
 
 impl PatchHistory {
-    /// Returns the history with one more patch, within these limits.
-    pub(crate) fn and(&self, step: Arc<StoredPatch>, patches_max: usize, bytes_max: usize) -> Self {
-        let mut left = bytes_max;
-        let fits = |step: &&Arc<StoredPatch>| {
-            let rest = left.checked_sub(step.operations.len());
-            left = rest.unwrap_or(0);
-            rest.is_some()
-        };
-        let newest_first = std::iter::once(&step).chain(self.0.iter().rev());
-        let mut kept: Vec<_> = newest_first.take(patches_max).take_while(fits).cloned().collect();
-        kept.reverse();
-        Self(kept.into())
+    /// Adds a patch, and removes the oldest patches above these limits.
+    pub(crate) fn push(&mut self, step: Arc<StoredPatch>, patches_max: usize, bytes_max: usize) {
+        let len = self.patches.len();
+        if len == self.patches.capacity() {
+            // Spare memory is kept as long as the version.
+            self.patches.reserve_exact(1 + len / 4);
+        }
+        self.bytes += step.operations.len();
+        self.patches.push(step);
+        let mut removed = 0;
+        while let Some(oldest) = self.patches.get(removed)
+            && (self.patches.len() - removed > patches_max || self.bytes > bytes_max)
+        {
+            self.bytes -= oldest.operations.len();
+            removed += 1;
+        }
+        self.patches.drain(..removed);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// Returns the last `count` patches, if the history has them.
+    fn last(&self, count: usize) -> Option<Vec<Arc<StoredPatch>>> {
+        let from = self.patches.len().checked_sub(count)?;
+        Some(self.patches[from..].to_vec())
     }
+}
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.0.iter().map(|step| step.operations.len()).sum()
-    }
-
-    /// Joins the last `count` patches into one, if the history has them and the result is shorter than `len`.
-    fn joined(&self, count: usize, len: usize) -> Option<Vec<u8>> {
-        let from = self.0.len().checked_sub(count)?;
-        let patches = self.0[from..].iter().map(|step| &step.operations[..]);
-        stentor_delta::join(patches).filter(|joined| joined.len() < len)
-    }
+/// Joins consecutive patches into one, if the result is shorter than `len`.
+fn joined(patches: &[Arc<StoredPatch>], len: usize) -> Option<Vec<u8>> {
+    let operations = patches.iter().map(|step| &step.operations[..]);
+    stentor_delta::join(operations).filter(|joined| joined.len() < len)
 }
 
 /// The patches of a version, carried by its publication.
@@ -140,21 +150,22 @@ impl<F> Version<F> {
             let forms = rest.forms();
             if forms.delta.is_none() {
                 // The patch history has already counted the patch's bytes.
-                forms.delta = snapshot.delta(behind, self.step.operations.clone(), 0);
+                let patch = Bytes::from_owner(Operations(self.step.clone()));
+                forms.delta = snapshot.delta(behind, patch, 0);
             }
             return forms.delta.clone();
         }
-        let past = {
+        let patches = {
             let mut rest = self.rest.lock();
             rest.used = true;
             if let Some(made) = rest.forms().made(behind) {
                 return made;
             }
-            rest.past.clone()
+            rest.past.last(usize::from(behind))
         };
         // The lock isn't held while patches are joined. If two cores join the same patches, the first result
         // is kept.
-        let joined = past.joined(usize::from(behind), len);
+        let joined = patches.and_then(|patches| joined(&patches, len));
         let mut rest = self.rest.lock();
         let forms = rest.forms();
         if let Some(made) = forms.made(behind) {
@@ -170,8 +181,16 @@ impl<F> Version<F> {
         made
     }
 
-    pub(crate) fn past(&self) -> PatchHistory {
-        self.rest.lock().past.clone()
+    /// Returns the patches for the next version. If `is_unused`, they are moved: no session takes this version any more.
+    pub(crate) fn past_for_next(&self, is_unused: bool) -> PatchHistory {
+        let past = &mut self.rest.lock().past;
+        if is_unused { std::mem::take(past) } else { past.clone() }
+    }
+
+    /// Returns the number of stored patches, and their size in bytes.
+    pub(crate) fn past_size(&self) -> (usize, usize) {
+        let past = &self.rest.lock().past;
+        (past.patches.len(), past.bytes)
     }
 
     /// Returns `true` if stored patches were joined since the last call.

@@ -50,7 +50,7 @@ fn take_events(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, c
                 let (body, until) = shadow.promise.take().unwrap();
                 assert_eq!(body, document.body, "{context}: {key} tells another document");
                 shadow.not_before = Some(until);
-                shadow.document = Some(document.body);
+                shadow.document = Some(document.body.clone());
                 shadow.state = Some(FeedState::Live);
             }
             FeedUpdate::At { .. } | FeedUpdate::Confirmed(_) => {

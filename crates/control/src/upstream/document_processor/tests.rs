@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn received(body: &[u8], kept: Option<Document>) -> Received {
+fn received(body: &[u8], kept: Option<Arc<Document>>) -> Received {
     Received {
         body: body.to_vec(),
         coding: Coding::Identity,
@@ -14,7 +14,7 @@ fn received(body: &[u8], kept: Option<Document>) -> Received {
     }
 }
 
-fn processed(received: Received) -> Result<Option<Document>, Failure> {
+fn processed(received: Received) -> Result<Option<Arc<Document>>, Failure> {
     process(received).map(|change| change.map(|change| change.document))
 }
 
@@ -74,9 +74,9 @@ async fn a_few_changes_of_a_long_document_are_compared_in_place() {
     assert!(processor.process(next(&list(0, " "))).await.unwrap().is_none());
     // Other documents are left to the blocking pool.
     let latin = Some("application/json; charset=iso-8859-1".to_owned());
-    let text = Document { json: false, ..first.document.clone() };
+    let text = Document { json: false, ..Document::clone(&first.document) };
     assert!(Received { content_type: latin, ..next(&list(1, "")) }.compare_in_place().is_none());
-    assert!(Received { kept: Some(text), ..next(&list(1, "")) }.compare_in_place().is_none());
+    assert!(Received { kept: Some(text.into()), ..next(&list(1, "")) }.compare_in_place().is_none());
     assert!(Received { coding: Coding::Gzip, ..next(&list(1, "")) }.compare_in_place().is_none());
     let shifted = [b"[0,".to_vec(), list(0, "")[1..].to_vec()].concat();
     assert!(next(&shifted).compare_in_place().is_none());

@@ -107,6 +107,6 @@ impl Versions {
             Delta::Patch(operations) => Some(Patch { base, operations: operations.into() }),
             Delta::Unchanged | Delta::Snapshot => None,
         };
-        FeedUpdate::Changed(DocumentChange { document: self.document(), patch })
+        FeedUpdate::Changed(DocumentChange { document: self.document().into(), patch })
     }
 }

@@ -4,18 +4,20 @@ use crate::publication::{Body, Document, Epoch, FeedState, Position};
 
 fn past(patches: &[&str], patches_max: usize, bytes_max: usize) -> PatchHistory {
     let live = LiveBytes::default();
-    patches.iter().fold(PatchHistory::default(), |past, patch| {
-        past.and(StoredPatch::new(Bytes::copy_from_slice(patch.as_bytes()), &live), patches_max, bytes_max)
-    })
+    let mut past = PatchHistory::default();
+    for patch in patches {
+        past.push(StoredPatch::new(patch.as_bytes(), &live), patches_max, bytes_max);
+    }
+    past
 }
 
 #[test]
 fn the_newest_patches_stay() {
     fn check(patches_max: usize, bytes_max: usize, expect: &[&str]) {
         let past = past(&["[1]", "[2,2]", "[3]", "[4]"], patches_max, bytes_max);
-        let kept: Vec<_> = past.0.iter().map(|step| &step.operations[..]).collect();
+        let kept: Vec<_> = past.patches.iter().map(|step| &step.operations[..]).collect();
         assert_eq!(kept, expect.iter().map(|patch| patch.as_bytes()).collect::<Vec<_>>());
-        assert_eq!(past.bytes(), expect.iter().map(|patch| patch.len()).sum::<usize>());
+        assert_eq!(past.bytes, expect.iter().map(|patch| patch.len()).sum::<usize>());
     }
     check(9, 99, &["[1]", "[2,2]", "[3]", "[4]"]);
     check(2, 99, &["[3]", "[4]"]);
@@ -27,7 +29,7 @@ fn the_newest_patches_stay() {
 
 fn version(patches: &[&str]) -> Version<()> {
     let past = past(patches, 100, 10_000);
-    Version::new(past.0.last().unwrap().clone(), past)
+    Version::new(past.patches.last().unwrap().clone(), past)
 }
 
 /// Makes the publication of a version of this size.
@@ -61,6 +63,13 @@ fn sessions_further_behind_get_joined_patches_while_they_are_shorter() {
     assert!(!Arc::ptr_eq(&again, &version.delta_from(2, &snapshot(100)).unwrap()), "made again");
     version.forget_past();
     assert_eq!(base_and_patch(version.delta_from(1, &snapshot(100))), Some((999, "[3]".into())));
+}
+
+#[test]
+fn only_an_unused_version_gives_its_patches_away() {
+    let version = version(&["[1]", "[2]"]);
+    assert_eq!((version.past_for_next(false).bytes, version.past_size()), (6, (2, 6)));
+    assert_eq!((version.past_for_next(true).bytes, version.past_size()), (6, (0, 0)));
 }
 
 #[test]
