@@ -181,6 +181,7 @@ push = true
   await provoke(publish, '415 content_type', null, { body: MESSAGE });
   await provoke(publish, '408 timeout', null, unfinished);
 
+  const happened = clock();
   const socket = io(server.http, { transports: ['websocket'] });
   t.after(() => socket.close());
   const told = (name) => within(new Promise((resolve) => socket.once(name, resolve)), name);
@@ -205,9 +206,13 @@ push = true
   assert.deepEqual(await answered(rooms, '200', null), { rooms: [{ name: 'lobby', sessions: 1 }, { name: 'other', sessions: 1 }, { name: 'too', sessions: 1 }] });
   assert.equal((await answered(rooms, '200', '?limit=1')).next, 'lobby');
   assert.deepEqual(await answered(leave, '200', null, command({ leave: ['lobby'] })), { sessions: 1 });
+  const { id } = socket;
   const ended = told('disconnect');
   assert.deepEqual(await answered(disconnect, '200', null, command({ close: true })), { sessions: 1 });
   assert.equal(await ended, 'io server disconnect');
+  const { ended: [{ since: openedAt, ended: endedAt, ...gone }], ...left } = await answered(sessions, '200', null, json({ sessions: [id] }));
+  assert.deepEqual([left, gone], [{ sessions: [], count: 0, truncated: false }, { id, protocol: 'socketio', address: '127.0.0.1', timeline: [] }]);
+  assert.ok(happened(openedAt * 1000) && openedAt <= endedAt && happened(endedAt * 1000), `${openedAt} ${endedAt}`);
   for (const operation of [emit, join, leave, disconnect, sessions, revoke, fetched]) {
     await provoke(operation, '400 command', null, json({}));
     await provoke(operation, '413 too_long', null, json(' '.repeat(1001)));
@@ -222,7 +227,6 @@ push = true
     await provoke(members, '400 query', query);
   }
 
-  const happened = clock();
   const users = await Promise.all(['Ada', 'Bob'].map(async (name, id) => {
     const user = io(server.http, { forceNew: true, transports: ['websocket'], auth: { token: token({ sub: `${id}`, stentor: { info: { name } } }) } });
     t.after(() => user.close());
@@ -324,9 +328,9 @@ push = true
   assert.ok(happened(failedAt * 1000) && happened(fetchedAt * 1000) && never === undefined, JSON.stringify(rows));
   // A key that is being fetched has no next time.
   assert.ok(fetchAt === undefined || fetchAt >= fetchedAt, `${fetchAt}`);
-  assert.deepEqual(live, { key: 'fetched/b', pushed: false, upstream: 'fetched', url: `${origin.url}/fetched/b`, state: 'live', failures: 0, document_bytes: 7, subscribed: true });
+  assert.deepEqual(live, { key: 'fetched/b', pushed: false, upstream: 'fetched', url: `${origin.url}/fetched/b`, state: 'live', failures: 0, document_bytes: 7, subscribed: true, subscribers: 1 });
   const pushedRows = (await answered(keys, '200')).feeds.filter((row) => row.pushed);
-  assert.deepEqual(pushedRows, [{ key: 'b', pushed: true, state: 'live', document_bytes: 7, subscribed: true }]);
+  assert.deepEqual(pushedRows, [{ key: 'b', pushed: true, state: 'live', document_bytes: 7, subscribed: true, subscribers: 1 }]);
   assert.equal((await answered(keys, '200', '?limit=1')).truncated, true);
   await provoke(keys, '400 query', '?x=1');
   await provoke(overview, '200');

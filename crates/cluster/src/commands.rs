@@ -13,7 +13,7 @@ use stentor_ports::{
     Broadcast, Busy, Command, CommandError, Commands, Concerned, Denial, Done, Drain, FeedUpdate, Feeds,
     KeyInterest, Lifecycle, LinkApp, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed,
     PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SESSIONS_LISTED_MAX,
-    SessionList, SessionsQuery, Target,
+    SessionList, SessionsQuery, SubscriberCounts, Target,
 };
 
 /// Maximum number of sessions whose nodes receive a message first. Finding the issuer of an id takes a decryption for each node.
@@ -234,6 +234,12 @@ impl Commands for ClusterCommands {
         let finish = move |done| Finish::FullestSessions { limit, done };
         let done = self.then_ask(done, question, Answered::Sessions, finish);
         self.local.list_sessions(query, self.cluster.naming(done));
+    }
+
+    fn count_subscribers(&self, keys: Vec<Key>, done: Done<SubscriberCounts>) {
+        let question = Question::Subscribers(keys.clone());
+        let done = self.then_ask(done, question, Answered::Subscribers, Finish::Subscribers);
+        self.local.count_subscribers(keys, done);
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

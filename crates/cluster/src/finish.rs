@@ -3,7 +3,9 @@
 use crate::NodeId;
 use crate::frame::Answered;
 use crate::surveys::Surveyed;
-use stentor_ports::{Concerned, Done, FeedList, LinkList, MemberList, RoomList, SessionList};
+use stentor_ports::{
+    Concerned, Done, FeedList, LinkList, MemberList, RoomList, SessionList, SubscriberCounts,
+};
 
 /// The callback that receives the result of a survey.
 pub(crate) enum Finish {
@@ -30,6 +32,7 @@ pub(crate) enum Finish {
         limit: usize,
         done: Done<FeedList>,
     },
+    Subscribers(Done<SubscriberCounts>),
 }
 
 impl Finish {
@@ -55,6 +58,7 @@ impl Finish {
             Self::Members { limit, done } => sum!(Members(MemberList), merge, done, limit),
             Self::Rooms { limit, done } => sum!(Rooms(RoomList), merge, done, limit),
             Self::Feeds { limit, done } => sum!(Feeds(FeedList), merge, done, limit),
+            Self::Subscribers(done) => sum!(Subscribers(SubscriberCounts), merge, done),
             Self::Links(done) => sum!(Links(LinkList), merge, done),
         }
     }

@@ -19,10 +19,11 @@ use stentor_hub::{
     RoomMember, Rooms, SubscribeOptions, Topic, User,
 };
 use stentor_ports::{
-    Broadcast, Concerned, FeedFetches, FeedInfo, FeedList, FeedsQuery, IdentityFilter, LinkInfo, LinkList,
-    LinkState, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket, MovingSubscription, Pid,
-    Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery, SessionApp, SessionDetails,
-    SessionEvent, SessionInfo, SessionList, SessionsQuery, SocketName, SocketRequest, Target,
+    Broadcast, Concerned, EndedSession, FeedFetches, FeedInfo, FeedList, FeedsQuery, IdentityFilter,
+    LinkInfo, LinkList, LinkState, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket,
+    MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery,
+    SessionApp, SessionDetails, SessionEvent, SessionInfo, SessionList, SessionsQuery, SocketName,
+    SocketRequest, SubscriberCounts, Target,
 };
 
 #[global_allocator]
@@ -77,6 +78,21 @@ fn all_kinds() -> Vec<Frame> {
     let target = Target::of("/").unwrap().room("red").unwrap().session(id).except_session(id);
     let ask = |task| Frame::Question { id: 1, question: Question::Sessions(target.clone(), task) };
     let answer = |answer| Frame::Answer { id: 1, answer: Ok(answer) };
+    let event = || SessionEvent {
+        name: "rate_limited".into(),
+        reason: "session_limits.messages_per_second".into(),
+        count: 3,
+        first: 7,
+        last: u64::MAX,
+    };
+    let ended = EndedSession {
+        id: id.to_string(),
+        protocol: "sse".into(),
+        address: "192.0.2.7".into(),
+        since: 7,
+        ended: u64::MAX,
+        timeline: vec![event()],
+    };
     let session = SessionInfo {
         id: id.to_string(),
         protocol: "sockjs".into(),
@@ -92,13 +108,7 @@ fn all_kinds() -> Vec<Frame> {
             since: Some(u64::MAX),
             transport: Some("polling".into()),
             feeds: vec![("matches/1".into(), 9)],
-            timeline: vec![SessionEvent {
-                name: "rate_limited".into(),
-                reason: "session_limits.messages_per_second".into(),
-                count: 3,
-                first: 7,
-                last: u64::MAX,
-            }],
+            timeline: vec![event()],
             send_buffer_bytes: 7,
         },
     };
@@ -194,8 +204,10 @@ fn all_kinds() -> Vec<Frame> {
         answer(Answered::Links(LinkList::new(vec![link]))),
         Frame::Question { id: 1, question: Question::Feeds(FeedsQuery { search: "m".into(), limit: 7 }) },
         answer(Answered::Feeds(FeedList::new([feed(Some(fetches)), feed(None)], 9))),
+        Frame::Question { id: 1, question: Question::Subscribers(vec![Key::parse("matches/1").unwrap()]) },
+        answer(Answered::Subscribers(SubscriberCounts { counts: vec![7], ..SubscriberCounts::default() })),
         answer(Answered::Concerned(Concerned { sessions: 1, refused: 2, ..Concerned::default() })),
-        answer(Answered::Sessions(SessionList::new(vec![session], 1))),
+        answer(Answered::Sessions(SessionList { ended: vec![ended], ..SessionList::new(vec![session], 1) })),
         answer(Answered::Rooms(RoomList { rooms: vec![("red".into(), 1)], ..RoomList::default() })),
         Frame::Answer { id: 1, answer: Err(AnswerError) },
         Frame::Feed(LogEntry::whole(1, &document("[1,2,3]"))),

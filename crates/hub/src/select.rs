@@ -105,6 +105,11 @@ impl<E: Encoder> Hub<E> {
         index.and_then(|index| self.topics.at(index)).map_or(0, |state| state.members.len())
     }
 
+    /// Returns the number of this core's sessions that are subscribed to a feed, suspended ones included.
+    pub fn subscriber_count(&self, feed: &Topic) -> usize {
+        self.topics.find(feed).and_then(|index| self.topics.at(index)).map_or(0, |state| state.members.len())
+    }
+
     /// Iterates over the rooms of which a session is a member.
     pub fn rooms_of(&self, session: SessionId) -> impl Iterator<Item = &Room> {
         let subscriptions = self.sessions.alive(session).map_or(&[][..], |session| &session.subscriptions);

@@ -11,11 +11,11 @@
 
 use crate::{
     Busy, CommandError, Denial, Done, LinkApp, MemberList, MembersQuery, PublicId, Recheck, RoomList,
-    RoomsQuery, SessionList, SessionsQuery,
+    RoomsQuery, SessionList, SessionsQuery, SubscriberCounts,
 };
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::{CoreId, Data, Room, RoomError, Rooms, SessionId};
+use stentor_hub::{CoreId, Data, Key, Room, RoomError, Rooms, SessionId};
 
 /// A message for a room.
 #[derive(Clone, Debug)]
@@ -301,6 +301,9 @@ pub trait Commands: Send + Sync {
 
     /// Lists sessions of this node, of all protocols and namespaces, the ones with the fullest send buffers first.
     fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>);
+
+    /// Counts the subscribers of feed keys.
+    fn count_subscribers(&self, keys: Vec<Key>, done: Done<SubscriberCounts>);
 
     /// Carries out an action on the sockets of an application of this node whose clients are served by workers. A socket's id is a room of
     /// its own. Named sessions of the target are ignored. An event reaches clients that speak Socket.IO's own

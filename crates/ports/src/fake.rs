@@ -7,7 +7,7 @@ use crate::{
     LinkInbox, LinkMessage, LinkRefused, LinkReport, LinkSelected, LinkSession, LinkSink, MemberList,
     MembersQuery, Metric, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds,
     Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName,
-    SocketRequest, Target, Ticket,
+    SocketRequest, SubscriberCounts, Target, Ticket,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ pub enum Call {
     ListMembers(MembersQuery, Done<MemberList>),
     ListRooms(RoomsQuery, Done<RoomList>),
     ListSessions(SessionsQuery, Done<SessionList>),
+    CountSubscribers(Vec<Key>, Done<SubscriberCounts>),
     CommandLink(LinkApp, Target, Command),
     ListLinkRooms(LinkApp, RoomsQuery, Done<RoomList>),
     Answer(Ticket, Answer),
@@ -102,6 +103,10 @@ impl Commands for Node {
 
     fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
         self.call(Call::ListSessions(query, done));
+    }
+
+    fn count_subscribers(&self, keys: Vec<Key>, done: Done<SubscriberCounts>) {
+        self.call(Call::CountSubscribers(keys, done));
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

@@ -105,6 +105,28 @@ impl FeedList {
     }
 }
 
+/// The numbers of subscribers of some feed keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubscriberCounts {
+    /// The number of subscribed sessions for each of the keys, in their order. Suspended sessions are included.
+    pub counts: Vec<usize>,
+    /// Names of nodes that didn't answer in time: their sessions aren't counted.
+    pub missing_nodes: Vec<String>,
+}
+
+impl SubscriberCounts {
+    /// Adds the counts of another core or node.
+    pub fn merge(&mut self, other: Self) {
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (sum, count) in self.counts.iter_mut().zip(other.counts) {
+            *sum = sum.saturating_add(count);
+        }
+        self.missing_nodes.extend(other.missing_nodes);
+    }
+}
+
 /// The control plane of a node, as the cluster calls it to list this node's keys. No call blocks.
 pub trait FeedLister: Send + Sync {
     /// Lists the keys that this node fetches.
@@ -138,6 +160,19 @@ mod tests {
         assert_eq!((keys(&sum), sum.count, sum.missing_nodes.len()), ("acdbp".into(), 7, 1));
         sum.merge(FeedList::default(), 2);
         assert_eq!((keys(&sum), sum.count), ("ac".into(), 7));
+    }
+
+    #[test]
+    fn counts_of_cores_and_nodes_are_added() {
+        let part = |counts: &[usize], missing: &[&str]| SubscriberCounts {
+            counts: counts.to_vec(),
+            missing_nodes: missing.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let mut sum = SubscriberCounts::default();
+        for one in [part(&[1, 2], &["b"]), part(&[], &[]), part(&[3, usize::MAX], &["c"])] {
+            sum.merge(one);
+        }
+        assert_eq!(sum, part(&[4, usize::MAX], &["b", "c"]));
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub use engine::{
 };
 pub use events::{ClientEvent, EventEmit, EventReply, EventSink, Recipients};
 pub use exposition::{CERTIFICATE_EXPIRY, Histogram, HistogramSample, Metric, MetricKind, expiries};
-pub use feed_list::{FeedFetches, FeedInfo, FeedList, FeedLister, FeedsQuery};
+pub use feed_list::{FeedFetches, FeedInfo, FeedList, FeedLister, FeedsQuery, SubscriberCounts};
 pub use feeds::{DocumentChange, FeedUpdate, Feeds, KeyInterest, REQUESTERS_MAX};
 pub use identity::{
     Authentication, Authenticator, ClientFacts, Credentials, FirstMessages, Identity, IdentityFilter,
@@ -74,8 +74,8 @@ pub use link::{
 };
 pub use link_nodes::{LinkCarrier, LinkInfo, LinkList, LinkNodeSink, LinkState};
 pub use lists::{
-    LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionApp, SessionDetails,
-    SessionEvent, SessionInfo, SessionList, SessionsQuery,
+    ENDED_LISTED_MAX, EndedSession, LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery,
+    SESSIONS_LISTED_MAX, SessionApp, SessionDetails, SessionEvent, SessionInfo, SessionList, SessionsQuery,
 };
 pub use members::{MemberList, MembersQuery};
 pub use moving::{

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 /// Maximum number of sessions in a [`SessionList`].
 pub const SESSIONS_LISTED_MAX: usize = 1_000;
+/// Maximum number of ended sessions in a [`SessionList`].
+pub const ENDED_LISTED_MAX: usize = 10;
 /// Maximum number of rooms in a [`RoomList`].
 pub const ROOMS_LISTED_MAX: usize = 1_000;
 /// Maximum size of the ids and names in a [`SessionList`], in bytes.
@@ -18,7 +20,9 @@ pub const LIST_BYTES_MAX: usize = 1 << 20;
 pub struct SessionList {
     /// Some of the sessions, in no particular order.
     pub sessions: Vec<SessionInfo>,
-    /// The number of sessions of the target.
+    /// Some of the sessions that the target names by id and that have ended lately.
+    pub ended: Vec<EndedSession>,
+    /// The number of sessions of the target, without ended ones.
     pub count: usize,
     /// Names of nodes that didn't answer in time: their sessions are neither listed nor counted.
     pub missing_nodes: Vec<String>,
@@ -42,6 +46,8 @@ impl SessionList {
                 self.push(info);
             }
         }
+        let left = ENDED_LISTED_MAX.saturating_sub(self.ended.len());
+        self.ended.extend(other.ended.into_iter().take(left));
         self.missing_nodes.extend(other.missing_nodes);
     }
 
@@ -167,6 +173,23 @@ pub struct SessionDetails {
     pub timeline: Vec<SessionEvent>,
     /// Bytes in the session's send buffer.
     pub send_buffer_bytes: usize,
+}
+
+/// A session that has ended. Times are Unix times in seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedSession {
+    /// The session's public id.
+    pub id: String,
+    /// The name of the session's protocol.
+    pub protocol: Cow<'static, str>,
+    /// The client's IPv4 address or IPv6 /64 network.
+    pub address: String,
+    /// The time when the session opened.
+    pub since: u64,
+    /// The time when the session ended.
+    pub ended: u64,
+    /// Events of the session, oldest first.
+    pub timeline: Vec<SessionEvent>,
 }
 
 /// An event in the timeline of a session.

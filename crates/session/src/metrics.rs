@@ -128,6 +128,8 @@ figures! {
     messages_limited: Counter = "messages_limited",
     /// Events of sessions that their timelines lack: newer ones have replaced them, or too many happened within a second.
     timeline_lost: Counter = "timeline_events_lost",
+    /// Ended sessions whose timelines can still be read.
+    sessions_ended: Gauge = "timeline_ended_sessions",
     /// Publications that clients repeated with an idempotency key, and that were not published again.
     publications_repeated: Counter = "publications_repeated",
     /// Connections closed because their PROXY protocol header was malformed, late, or not from a trusted network.

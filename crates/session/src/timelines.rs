@@ -2,7 +2,8 @@
 //!
 //! **Bounds.** A core keeps the last [`UPGRADES_MAX`] upgrades and the last [`PROBLEMS_MAX`] problems of all its sessions together, so a
 //! session without events takes no memory. Repeated problems of a session share an entry. The metric `timeline_events_lost`
-//! counts the events that newer ones have replaced.
+//! counts the events that newer ones have replaced. The events of a session outlive it; the last [`ENDED_MAX`] sessions that have ended
+//! can still be looked up.
 
 use crate::ports::{Denial, SessionEvent};
 use std::borrow::Cow;
@@ -13,6 +14,8 @@ use stentor_hub::SessionId;
 const UPGRADES_MAX: usize = 8_192;
 /// Maximum number of problems that a core keeps.
 const PROBLEMS_MAX: usize = 2_048;
+/// Maximum number of ended sessions that a core keeps.
+const ENDED_MAX: usize = 4_096;
 /// Number of newest problems among which an equal one is looked for.
 const COMPARED_MAX: usize = 16;
 
@@ -45,6 +48,18 @@ struct Entry {
     last: u32,
 }
 
+/// A session that has ended. Times are in seconds since the core started.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) session: SessionId,
+    /// The name of its protocol.
+    pub(crate) protocol: &'static str,
+    /// The number for the client's address.
+    pub(crate) source: u64,
+    pub(crate) opened_at: u32,
+    pub(crate) ended_at: u32,
+}
+
 /// The events of a core's sessions. Times are in seconds since the core started.
 #[derive(Default)]
 pub(crate) struct Timelines {
@@ -52,6 +67,8 @@ pub(crate) struct Timelines {
     upgrades: VecDeque<(SessionId, u32)>,
     /// The problems, those that began first at the front.
     problems: VecDeque<Entry>,
+    /// The sessions that have ended, oldest end first.
+    ended: VecDeque<Ended>,
     /// Number of messages and publications that exceeded a session's limit.
     pub(crate) limited: u64,
     /// Number of noted problems.
@@ -95,6 +112,24 @@ impl Timelines {
         self.problems.push_back(Entry { session, problem, reason, count, first: now, last: now });
     }
 
+    /// Records that a session has ended.
+    pub(crate) fn end(&mut self, ended: Ended) {
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(ended);
+    }
+
+    /// Returns a session that has ended. `None` if newer ones have replaced it, or if it hasn't ended.
+    pub(crate) fn ended(&self, session: SessionId) -> Option<Ended> {
+        self.ended.iter().rev().find(|ended| ended.session == session).copied()
+    }
+
+    /// Number of ended sessions that can be looked up.
+    pub(crate) fn ended_count(&self) -> usize {
+        self.ended.len()
+    }
+
     /// Returns the events of a session, oldest first. `start` is the Unix time when the core started, in seconds.
     pub(crate) fn of(&self, session: SessionId, start: u64) -> Vec<SessionEvent> {
         let at = |seconds: u32| start + u64::from(seconds);
@@ -123,6 +158,7 @@ impl Timelines {
     pub(crate) fn bytes(&self) -> usize {
         self.upgrades.capacity() * size_of::<(SessionId, u32)>()
             + self.problems.capacity() * size_of::<Entry>()
+            + self.ended.capacity() * size_of::<Ended>()
     }
 }
 
@@ -187,5 +223,19 @@ mod tests {
         assert_eq!([0, 1].map(|n| shown(&all, n).len()), [0, 1]);
         assert_eq!(all.bytes(), bytes);
         assert!(bytes < 300_000, "{bytes}");
+    }
+
+    #[test]
+    fn the_sessions_that_ended_last_are_found() {
+        let mut all = Timelines::default();
+        let ends = ENDED_MAX as u64 + 3;
+        for n in 0..ends {
+            let (opened_at, ended_at) = (n as u32, n as u32 + 1);
+            all.end(Ended { session: session(n), protocol: "sse", source: n, opened_at, ended_at });
+        }
+        assert_eq!(all.ended_count(), ENDED_MAX);
+        let found = |n| all.ended(session(n)).map(|ended| (ended.source, ended.opened_at, ended.ended_at));
+        assert_eq!([found(2), found(3), found(ends)], [None, Some((3, 3, 4)), None]);
+        assert!((ENDED_MAX * 40..200_000).contains(&all.bytes()), "{}", all.bytes());
     }
 }

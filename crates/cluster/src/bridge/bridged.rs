@@ -3,9 +3,10 @@
 
 use super::Bridges;
 use std::sync::Arc;
+use stentor_hub::Key;
 use stentor_ports::{
     Busy, Command, Commands, Concerned, Denial, Done, LinkApp, MemberList, MembersQuery, Publish, Recheck,
-    RoomList, RoomsQuery, SessionList, SessionsQuery, Target,
+    RoomList, RoomsQuery, SessionList, SessionsQuery, SubscriberCounts, Target,
 };
 
 /// Commands for a node, and for the sessions of Socket.IO's servers.
@@ -64,6 +65,10 @@ impl Commands for BridgedCommands {
 
     fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
         self.inner.list_sessions(query, done);
+    }
+
+    fn count_subscribers(&self, keys: Vec<Key>, done: Done<SubscriberCounts>) {
+        self.inner.count_subscribers(keys, done);
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

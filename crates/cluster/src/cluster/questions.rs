@@ -125,6 +125,9 @@ impl Cluster {
                 None => tracing::debug!("a question without rooms"),
             },
             Question::Feeds(query) => self.list_own_feeds(query, done(reply, Answered::Feeds)),
+            Question::Subscribers(keys) => {
+                plane.count_subscribers(keys, done(reply, Answered::Subscribers));
+            }
             Question::Links => reply(Ok(Answered::Links(self.own_links()))),
             Question::SocketRooms(app, query) => {
                 plane.list_link_rooms(self.number_of(&app), query, done(reply, Answered::Rooms));

@@ -172,6 +172,11 @@ impl Reader {
         })
     }
 
+    /// A key of a feed.
+    pub(super) fn key(&mut self) -> Result<Key, FrameError> {
+        Key::parse_as(&self.text()?, KeyCharset::Utf8).map_err(|_| FrameError::Name)
+    }
+
     fn pid(&mut self) -> Result<Pid, FrameError> {
         Pid::parse(&self.text()?).ok_or(FrameError::Malformed)
     }
@@ -185,8 +190,8 @@ impl Reader {
             r.subscription(topic)
         })?;
         let feeds = self.bounded(MOVING_TOPICS_MAX, |r| {
-            let key = Key::parse_as(&r.text()?, KeyCharset::Utf8).map_err(|_| FrameError::Name)?;
-            r.subscription(Topic::Feed(key))
+            let topic = Topic::Feed(r.key()?);
+            r.subscription(topic)
         })?;
         let mut bytes = 0;
         let missed = self.bounded(MOVING_MESSAGES_MAX, |r| {

@@ -5,11 +5,11 @@ use super::{Content, FrameError, room};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::{Data, Room};
+use stentor_hub::{Data, Key, Room};
 use stentor_ports::{
-    Concerned, FeedFetches, FeedInfo, FeedList, FeedsQuery, LinkInfo, LinkList, LinkState, MemberList,
-    MembersQuery, Principal, PublicId, Recheck, RoomList, RoomsQuery, SessionApp, SessionDetails,
-    SessionEvent, SessionInfo, SessionList, SessionsQuery, Target,
+    Concerned, EndedSession, FeedFetches, FeedInfo, FeedList, FeedsQuery, LinkInfo, LinkList, LinkState,
+    MemberList, MembersQuery, Principal, PublicId, Recheck, RoomList, RoomsQuery, SessionApp, SessionDetails,
+    SessionEvent, SessionInfo, SessionList, SessionsQuery, SubscriberCounts, Target,
 };
 
 /// A question to other nodes.
@@ -33,6 +33,8 @@ pub enum Question {
     Links,
     /// Lists the feed keys that a node fetches.
     Feeds(FeedsQuery),
+    /// Counts the subscribers of feed keys.
+    Subscribers(Vec<Key>),
 }
 
 /// The task for the selected sessions.
@@ -93,6 +95,8 @@ pub enum Answered {
     Links(LinkList),
     /// Feed keys.
     Feeds(FeedList),
+    /// Numbers of subscribers of feed keys.
+    Subscribers(SubscriberCounts),
 }
 
 impl Writer {
@@ -145,6 +149,10 @@ impl Writer {
                 self.u8(8);
                 self.text(search);
                 self.len(*limit);
+            }
+            Question::Subscribers(keys) => {
+                self.u8(9);
+                self.list(keys.iter(), |w, key| w.text(key.as_str()));
             }
         }
     }
@@ -227,14 +235,25 @@ impl Writer {
             w.text(key);
             w.u64(*offset);
         });
-        self.list(timeline.iter(), |w, SessionEvent { name, reason, count, first, last }| {
+        self.timeline(timeline);
+        self.len(*send_buffer_bytes);
+    }
+
+    fn ended(&mut self, EndedSession { id, protocol, address, since, ended, timeline }: &EndedSession) {
+        [&**id, &**protocol, &**address].into_iter().for_each(|text| self.text(text));
+        self.u64(*since);
+        self.u64(*ended);
+        self.timeline(timeline);
+    }
+
+    fn timeline(&mut self, events: &[SessionEvent]) {
+        self.list(events.iter(), |w, SessionEvent { name, reason, count, first, last }| {
             w.text(name);
             w.text(reason);
             w.u32(*count);
             w.u64(*first);
             w.u64(*last);
         });
-        self.len(*send_buffer_bytes);
     }
 
     fn target(&mut self, target: &Target) {
@@ -292,6 +311,7 @@ impl Writer {
                     w.list(rooms.iter(), |w, room| w.text(room));
                     w.details(details);
                 });
+                self.list(list.ended.iter(), Self::ended);
             }
             Answered::Rooms(RoomList { rooms, truncated, .. }) => {
                 self.u8(2);
@@ -313,6 +333,10 @@ impl Writer {
                 self.u8(5);
                 self.len(*count);
                 self.list(feeds.iter(), Self::feed);
+            }
+            Answered::Subscribers(SubscriberCounts { counts, .. }) => {
+                self.u8(6);
+                self.list(counts.iter(), |w, count| w.len(*count));
             }
         }
     }
@@ -360,6 +384,7 @@ impl Reader {
             }),
             7 => Question::Links,
             8 => Question::Feeds(FeedsQuery { search: self.string()?, limit: self.number()? }),
+            9 => Question::Subscribers(self.list(Self::key)?),
             _ => return Err(FrameError::Malformed),
         })
     }
@@ -404,7 +429,8 @@ impl Reader {
             }
             1 => {
                 let count = self.number()?;
-                Answered::Sessions(SessionList::new(self.list(Self::session)?, count))
+                let list = SessionList::new(self.list(Self::session)?, count);
+                Answered::Sessions(SessionList { ended: self.list(Self::ended)?, ..list })
             }
             2 => {
                 let truncated = self.flag()?;
@@ -416,6 +442,10 @@ impl Reader {
             5 => {
                 let count = self.number()?;
                 Answered::Feeds(FeedList::new(self.list(Self::feed)?, count))
+            }
+            6 => {
+                let counts = self.list(Self::number)?;
+                Answered::Subscribers(SubscriberCounts { counts, missing_nodes: Vec::new() })
             }
             _ => return Err(FrameError::Malformed),
         })
@@ -471,6 +501,17 @@ impl Reader {
             feeds: self.list(|r| Ok(((*r.text()?).into(), r.u64()?)))?,
             timeline: self.list(Self::event)?,
             send_buffer_bytes: self.number()?,
+        })
+    }
+
+    fn ended(&mut self) -> Result<EndedSession, FrameError> {
+        Ok(EndedSession {
+            id: self.string()?,
+            protocol: Cow::Owned(self.string()?),
+            address: self.string()?,
+            since: self.u64()?,
+            ended: self.u64()?,
+            timeline: self.list(Self::event)?,
         })
     }
 

@@ -11,7 +11,9 @@ use stentor_cluster::{
     Cluster, ClusterCommands, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, REVOCATIONS_INTERVAL,
     SURVEY_TIMEOUT,
 };
-use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, SessionId, Topic};
+use stentor_hub::{
+    Data, Document, FeedState, HistoryLimits, Key, KeyCharset, Patch, Room, Rooms, SessionId, Topic,
+};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Acknowledged, Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane,
@@ -19,7 +21,7 @@ use stentor_ports::{
     FeedsQuery, IdKey, IdentityFilter, KeyInterest, Ledger, Lifecycle, LinkApp, LinkCarrier, LinkInfo,
     LinkNodeSink, LinkState, MetricSource, PublicId, Publish, PushDenied, PushedFeed, Recheck, RecheckAction,
     RevocationList, RoomList, RoomUpdate, RoomsQuery, SessionApp, SessionDetails, SessionInfo, SessionList,
-    SessionsQuery, Target, Topology,
+    SessionsQuery, SubscriberCounts, Target, Topology,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -80,6 +82,10 @@ impl Plane {
             Call::Recheck(recheck, done) => self.recheck(recheck, done),
             Call::ListRooms(query, done) => self.list_rooms(query, done),
             Call::ListSessions(query, done) => self.list_sessions(query, done),
+            Call::CountSubscribers(keys, done) => {
+                let counts = keys.iter().map(|key| self.sessions * key.as_str().len()).collect();
+                done.answer(Ok(SubscriberCounts { counts, ..SubscriberCounts::default() }));
+            }
             Call::PauseAccepting(is_paused, done) => {
                 self.commands.lock().unwrap().push(format!("pause_accepting {is_paused}"));
                 done.answer(Ok(()));
@@ -510,6 +516,20 @@ async fn the_feed_keys_of_all_nodes_are_listed_with_their_nodes() {
     assert_eq!(list(1).await, ("news b".into(), 6, String::new()));
     c.task.abort();
     assert_eq!(list(9).await, ("news b news a".into(), 6, "c".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_subscribers_of_feed_keys_are_counted_on_all_nodes() {
+    let (_memory, [a, _b, c]) = three().await;
+    let keys = ["x", "news/é"].map(|key| Key::parse_as(key, KeyCharset::Utf8).unwrap());
+    let count = async || answer_to(|done| a.all.count_subscribers(keys.to_vec(), done)).await.unwrap();
+    let expect = |sessions, missing: &[&str]| SubscriberCounts {
+        counts: vec![sessions, sessions * "news/é".len()],
+        missing_nodes: missing.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    assert_eq!(count().await, expect(1 + 2 + 4, &[]));
+    c.task.abort();
+    assert_eq!(count().await, expect(1 + 2, &["c"]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,10 +11,13 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{Response, StatusCode, Uri};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use stentor_hub::FeedState;
-use stentor_ports::{CommandError, Done, FeedFetches, FeedInfo, FeedList, FeedLister, FeedsQuery};
+use stentor_hub::{FeedState, Key, KeyCharset};
+use stentor_ports::{
+    CommandError, Done, FeedFetches, FeedInfo, FeedList, FeedLister, FeedsQuery, SubscriberCounts,
+};
 use tokio::sync::mpsc::error::TrySendError;
 
 /// Maximum number of keys in a list.
@@ -25,8 +28,8 @@ struct Keys<'a> {
     feeds: Vec<Feed<'a>>,
     count: usize,
     truncated: bool,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    missing_nodes: &'a [String],
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    missing_nodes: BTreeSet<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -38,6 +41,7 @@ struct Feed<'a> {
     state: &'a str,
     document_bytes: usize,
     subscribed: bool,
+    subscribers: usize,
     #[serde(flatten)]
     fetches: Option<Fetches<'a>>,
 }
@@ -75,8 +79,8 @@ impl<'a> From<&'a FeedFetches> for Fetches<'a> {
     }
 }
 
-impl<'a> From<&'a FeedInfo> for Feed<'a> {
-    fn from(info: &'a FeedInfo) -> Self {
+impl<'a> Feed<'a> {
+    fn new(info: &'a FeedInfo, subscribers: usize) -> Self {
         Self {
             key: &info.key,
             node: info.node.as_deref(),
@@ -84,6 +88,7 @@ impl<'a> From<&'a FeedInfo> for Feed<'a> {
             state: &info.state,
             document_bytes: info.document_bytes,
             subscribed: info.is_subscribed,
+            subscribers,
             fetches: info.fetches.as_ref().map(Fetches::from),
         }
     }
@@ -183,12 +188,25 @@ pub(super) async fn keys(Shared(state): Shared<Arc<State>>, uri: Uri) -> Respons
             Some(cluster) => ask(&state, |done| cluster.list_feeds(query.clone(), own.clone(), done)).await?,
             None => own,
         };
-        let feeds = list.feeds.iter().map(Feed::from).collect();
+        let subscribers = count_subscribers(&state, &list).await?;
+        let counts = subscribers.counts.iter().copied().chain(std::iter::repeat(0));
+        let feeds = list.feeds.iter().zip(counts).map(|(info, count)| Feed::new(info, count)).collect();
         let (count, truncated) = (list.count, list.feeds.len() < list.count);
-        let missing_nodes = &list.missing_nodes[..];
+        let missing_nodes: BTreeSet<&str> =
+            list.missing_nodes.iter().chain(&subscribers.missing_nodes).map(String::as_str).collect();
         Ok(json(StatusCode::OK, &Keys { feeds, count, truncated, missing_nodes }))
     };
     listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
+}
+
+/// Counts the subscribers of the listed keys, on all cores and nodes.
+async fn count_subscribers(state: &Arc<State>, list: &FeedList) -> Result<SubscriberCounts, Refusal> {
+    let key = |info: &FeedInfo| Key::parse_as(&info.key, KeyCharset::Utf8).ok();
+    // A key that the data plane gave is valid.
+    let Some(keys) = list.feeds.iter().map(key).collect::<Option<Vec<_>>>() else {
+        return Ok(SubscriberCounts::default());
+    };
+    ask(state, |done| state.data_plane.commands.count_subscribers(keys.clone(), done)).await
 }
 
 /// Parses the query of `GET /api/v1/feeds`.

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
 use stentor_ports::{
-    Command, MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionApp,
-    SessionEvent, SessionInfo, SessionList, SessionsQuery,
+    Command, EndedSession, MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX,
+    SessionApp, SessionEvent, SessionInfo, SessionList, SessionsQuery,
 };
 
 #[derive(Serialize)]
@@ -50,6 +50,24 @@ pub(super) struct Session {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     timeline: Vec<TimelineEvent>,
     send_buffer_bytes: usize,
+}
+
+/// A session that has ended.
+#[derive(Serialize)]
+struct Ended {
+    id: String,
+    protocol: Cow<'static, str>,
+    address: String,
+    since: u64,
+    ended: u64,
+    timeline: Vec<TimelineEvent>,
+}
+
+impl From<EndedSession> for Ended {
+    fn from(EndedSession { id, protocol, address, since, ended, timeline }: EndedSession) -> Self {
+        let timeline = timeline.into_iter().map(TimelineEvent::from).collect();
+        Self { id, protocol, address, since, ended, timeline }
+    }
 }
 
 /// A feed of a session.
@@ -110,6 +128,8 @@ fn raw(text: Option<Arc<str>>) -> Option<Box<RawValue>> {
 #[derive(Serialize)]
 struct Sessions {
     sessions: Vec<Session>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ended: Vec<Ended>,
     count: usize,
     truncated: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -183,9 +203,12 @@ pub(super) async fn node_sessions(Shared(state): Shared<Arc<State>>, uri: Uri) -
 
 fn sessions_response(state: &State, list: SessionList) -> Response<Body> {
     let truncated = list.sessions.len() < list.count;
-    let sessions = list.sessions.into_iter().map(|info| Session::new(info, state)).collect();
+    let sessions: Vec<_> = list.sessions.into_iter().map(|info| Session::new(info, state)).collect();
+    // A socket that has moved to another node has ended at the first one, and keeps its id.
+    let has_moved = |ended: &EndedSession| sessions.iter().any(|session| session.id == ended.id);
+    let ended = list.ended.into_iter().filter(|ended| !has_moved(ended)).map(Ended::from).collect();
     let (count, missing_nodes) = (list.count, list.missing_nodes);
-    json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes })
+    json(StatusCode::OK, &Sessions { sessions, ended, count, truncated, missing_nodes })
 }
 
 pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {

@@ -13,7 +13,7 @@ use super::reason::{self, Reason};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX};
-use stentor_ports::SESSIONS_LISTED_MAX;
+use stentor_ports::{ENDED_LISTED_MAX, SESSIONS_LISTED_MAX};
 
 /// Returns the document.
 pub fn openapi() -> Value {
@@ -246,9 +246,13 @@ fn missing_nodes() -> Value {
 fn list_schemas() -> Value {
     let (text, count) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
     json!({
-        "Sessions": object_with(&["missing_nodes"], json!({
+        "Sessions": object_with(&["ended", "missing_nodes"], json!({
             "sessions": {"type": "array", "maxItems": SESSIONS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Session"}},
-            "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not."},
+            "ended": {
+                "type": "array", "maxItems": ENDED_LISTED_MAX, "items": {"$ref": "#/components/schemas/EndedSession"},
+                "description": "Sessions that `sessions` of the request names and that have ended, if their node still has their timelines. Absent if there is none, and in `GET /api/v1/sessions`.",
+            },
+            "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not, without ended ones."},
             "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
             "missing_nodes": missing_nodes(),
         })),
@@ -282,6 +286,14 @@ fn list_schemas() -> Value {
                 "items": {"$ref": "#/components/schemas/SessionEvent"},
             },
             "send_buffer_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that wait until the client reads."},
+        })),
+        "EndedSession": object(json!({
+            "id": {"$ref": "#/components/schemas/SessionId"},
+            "protocol": {"type": "string", "description": "As in `stentor_sessions_by_protocol`."},
+            "address": {"type": "string", "description": "The client's address; of IPv6, the /64 network."},
+            "since": {"type": "integer", "minimum": 0, "description": "When the session began, in seconds since 1970."},
+            "ended": {"type": "integer", "minimum": 0, "description": "When the session ended, in seconds since 1970."},
+            "timeline": {"type": "array", "description": "Its last events, as of a session that goes on.", "items": {"$ref": "#/components/schemas/SessionEvent"}},
         })),
         "SessionEvent": object_with(&["reason"], json!({
             "event": {"enum": [
@@ -317,6 +329,7 @@ fn list_schemas() -> Value {
             "next_fetch": {"type": "integer", "minimum": 0, "description": "When it is fetched next, in seconds since 1970. Absent during a fetch."},
             "document_bytes": {"type": "integer", "minimum": 0, "description": "Size of the document."},
             "subscribed": {"type": "boolean", "description": "Whether it has subscribers. Without, it is forgotten after `feeds_limits.idle_ttl`."},
+            "subscribers": {"type": "integer", "minimum": 0, "description": "Sessions that are subscribed to it, on all nodes. A session whose client is disconnected counts until it ends."},
         })),
         "Members": object_with(&["next", "missing_nodes"], json!({
             "members": {"type": "array", "maxItems": MEMBERS_LISTED_MAX, "items": object_with(&["user", "info"], json!({

@@ -19,7 +19,7 @@ use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Busy, Command, CommandError, Concerned, ControlPlane, DataPlane, DocumentChange, Done, FeedUpdate,
     Histogram, HistogramSample, KeyInterest, MemberList, Metric, MetricKind, Publish, Readiness, Recheck,
-    RoomList, RoomsQuery, SessionDetails, SessionInfo, SessionList, Target,
+    RoomList, RoomsQuery, SessionDetails, SessionInfo, SessionList, SubscriberCounts, Target,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -180,6 +180,12 @@ impl FakePlane {
             Call::ListSessions(query, done) => {
                 self.commands.lock().unwrap().push(format!("{query:?}"));
                 done.answer(Ok(SessionList::new(vec![session()], 7)));
+            }
+            Call::CountSubscribers(keys, done) => {
+                done.answer(Ok(SubscriberCounts {
+                    counts: vec![2; keys.len()],
+                    ..SubscriberCounts::default()
+                }));
             }
             _ => {}
         }

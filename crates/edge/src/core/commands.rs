@@ -151,7 +151,7 @@ fn work_on_tasks(
             Task::Rooms(task) => protocols.work_on_rooms(task, &mut steps),
             Task::NodeSessions(task) => protocols.work_on_node_sessions(task, &mut steps),
             Task::Recheck(task) => identities::work_on_recheck(conns, protocols, task, &mut steps),
-            Task::Members(_) => steps > 0,
+            Task::Members(_) | Task::Subscribers(_) => steps > 0,
             Task::Link(task) => protocols.work_on_link(task, &mut steps),
             Task::Resolve(..) | Task::Emit { .. } => true,
         };
@@ -187,6 +187,9 @@ fn work_on_sessions(
     }
     // A command names few sessions, so all of them are checked at once.
     let mut named = mem::take(&mut task.named);
+    if let SessionWork::List { list, .. } = &mut task.work {
+        *steps = steps.saturating_sub(protocols.list_ended(&named, list));
+    }
     let namespace = task.everybody.namespace();
     named.retain(|session| protocols.namespace_of(*session) == Some(namespace));
     protocols.ex.hub.leave_out_members(&mut named, &task.except_rooms);

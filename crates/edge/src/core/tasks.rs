@@ -138,6 +138,10 @@ pub(super) fn finish(
             *steps = steps.saturating_sub(SESSION_STEPS * (1 + visited));
             task.gather.finish(|sum| sum.merge(list, task.query.limit));
         }
+        Task::Subscribers(task) => {
+            let counts = protocols.count_subscribers(&task.feeds, steps);
+            task.gather.finish(|sum| sum.merge(counts));
+        }
         Task::Link(LinkTask { app, namespace, work }) => match work {
             LinkWork::Send { broadcast, gather } => {
                 let sent = protocols.send_to_link(app, &namespace, &broadcast, steps);

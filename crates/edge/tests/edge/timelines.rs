@@ -5,7 +5,7 @@ use crate::harness::{Io, Server, Way, id_of, on_one_and_three, unix_millis, unti
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{LimitPolicy, SessionLimits};
-use stentor_ports::{PublicId, SessionEvent};
+use stentor_ports::{EndedSession, PublicId, SessionEvent, SessionList};
 use stentor_wire::engineio::Version;
 
 impl Server {
@@ -119,4 +119,28 @@ fn only_the_first_sessions_of_a_list_have_timelines() {
     let list = server.list(nobody().room("a").unwrap(), 100);
     let with = list.sessions.iter().filter(|info| !info.details.timeline.is_empty()).count();
     assert_eq!((list.count, with), (12, 10));
+}
+
+#[test]
+fn the_timeline_of_a_session_that_has_ended_is_listed() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let before = unix_millis() / 1_000;
+        let mut ws = server.ws("/ws");
+        let id = id_of(&ws.next_json()["session"]);
+        ws.send_json(json!({"type": "dance"}));
+        ws.next_json();
+        let list = |id| server.list(nobody().session(id), 9);
+        assert_eq!((list(id).sessions.len(), list(id).ended), (1, Vec::new()));
+        drop(ws);
+        server.until_metric("timeline_ended_sessions", |ended| ended == 1);
+        let SessionList { sessions, mut ended, count: 0, .. } = list(id) else { panic!() };
+        assert_eq!((sessions, ended.len()), (Vec::new(), 1));
+        let EndedSession { id: ended_id, protocol, address, since, ended, timeline } = ended.remove(0);
+        assert_eq!((ended_id, &*protocol, &*address), (id.to_string(), "websocket", "127.0.0.1"));
+        assert!(before <= since && since <= ended && ended <= unix_millis() / 1_000, "{since} {ended}");
+        let events = timeline.iter().map(|event| format!("{} {}", event.name, event.reason));
+        assert_eq!(events.collect::<Vec<_>>(), ["request_refused unknown_type"]);
+        assert_eq!(server.list(nobody().everybody(), 9).ended, Vec::new(), "only named sessions");
+    });
 }

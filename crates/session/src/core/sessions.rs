@@ -1,9 +1,10 @@
 //! Looks up properties of the hub's sessions in the protocols: namespace, encoding, public id.
 
 use super::Protocols;
+use super::tasks::TIMELINE_STEPS;
 use crate::identity::{Owner, Sid};
 use crate::message::Envelope;
-use crate::ports::{Named, SessionDetails, SessionEvent, SessionInfo, Target};
+use crate::ports::{ENDED_LISTED_MAX, Named, SessionDetails, SessionEvent, SessionInfo, SessionList, Target};
 use stentor_hub::SessionId;
 
 impl Protocols {
@@ -74,6 +75,17 @@ impl Protocols {
     /// The events of a session, oldest first.
     pub fn timeline_of(&self, session: SessionId) -> Vec<SessionEvent> {
         self.ex.timeline_of(session)
+    }
+
+    /// Adds those of the sessions to a list that have ended lately. Returns the number of steps.
+    pub fn list_ended(&mut self, sessions: &[SessionId], list: &mut SessionList) -> usize {
+        let ended = sessions.iter().filter(|session| self.ex.hub.tag(**session).is_none());
+        let ended: Vec<SessionId> = ended.take(ENDED_LISTED_MAX).copied().collect();
+        if !ended.is_empty() {
+            self.ex.note_drops();
+        }
+        list.ended.extend(ended.iter().filter_map(|session| self.ex.ended_session(*session)));
+        ended.len() * TIMELINE_STEPS
     }
 
     /// Reports this turn's events of sessions and topics to the application behind the server.

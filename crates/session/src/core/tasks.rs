@@ -3,7 +3,9 @@
 use super::Protocols;
 use crate::executor::link::Members;
 use crate::identity::{ClientId, Owner};
-use crate::ports::{Concerned, LinkApp, LinkSocket, SessionApp, SessionDetails, SessionInfo};
+use crate::ports::{
+    Concerned, LinkApp, LinkSocket, SessionApp, SessionDetails, SessionInfo, SubscriberCounts,
+};
 use crate::shared::tasks::{NodeSessionsTask, RoomsTask, SessionWork, SessionsTask, Task};
 use stentor_hub::{Room, SessionId, Topic};
 
@@ -59,6 +61,13 @@ impl Protocols {
             }
         }
         false
+    }
+
+    /// Counts this core's subscribers of feeds.
+    pub fn count_subscribers(&self, feeds: &[Topic], steps: &mut usize) -> SubscriberCounts {
+        *steps = steps.saturating_sub(feeds.len() * ROOM_STEPS);
+        let counts = feeds.iter().map(|feed| self.ex.hub.subscriber_count(feed)).collect();
+        SubscriberCounts { counts, missing_nodes: Vec::new() }
     }
 
     /// Continues to list sessions. Returns `true` if the task is finished. A session that opens meanwhile may be missed.

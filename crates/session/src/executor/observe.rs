@@ -1,9 +1,9 @@
 //! Information for operators.
 
 use super::Executor;
-use crate::ports::network_of;
-use crate::ports::{SessionDetails, SessionEvent};
-use crate::timelines::Problem;
+use crate::encode::Encoding;
+use crate::ports::{EndedSession, SessionDetails, SessionEvent, network_of};
+use crate::timelines::{Ended, Problem};
 use std::time::Instant;
 use stentor_hub::SessionId;
 
@@ -38,6 +38,31 @@ impl Executor {
         self.context.timelines.borrow_mut().upgraded(session, now);
     }
 
+    /// Keeps the times of a session that closes, so that its timeline can still be looked up.
+    pub(super) fn note_end(&self, session: SessionId) {
+        let protocol = self.encoding_of(session).and_then(Encoding::protocol);
+        let (Some(protocol), Some((source, opened_at))) = (protocol, self.hub.source(session)) else {
+            return;
+        };
+        let ended_at = self.context.clock.seconds(self.context.now);
+        self.context.timelines.borrow_mut().end(Ended { session, protocol, source, opened_at, ended_at });
+    }
+
+    /// Returns a session that has ended lately, with its events.
+    pub(crate) fn ended_session(&self, session: SessionId) -> Option<EndedSession> {
+        let start = self.context.clock.start_seconds();
+        let timelines = self.context.timelines.borrow();
+        let Ended { protocol, source, opened_at, ended_at, .. } = timelines.ended(session)?;
+        Some(EndedSession {
+            id: self.public_id(session).to_string(),
+            protocol: protocol.into(),
+            address: network_of(source),
+            since: start + u64::from(opened_at),
+            ended: start + u64::from(ended_at),
+            timeline: timelines.of(session, start),
+        })
+    }
+
     /// Counts an error in the protocol of a client, and records it in the timelines of the client's sessions.
     pub(crate) fn note_fault(&self, sessions: impl Iterator<Item = SessionId>) {
         self.metrics.protocol_errors.add(1);
@@ -62,6 +87,7 @@ impl Executor {
         let timelines = self.context.timelines.borrow();
         metrics.messages_limited.set(timelines.limited);
         metrics.timeline_lost.set(timelines.lost);
+        metrics.sessions_ended.set(timelines.ended_count() as u64);
         metrics.publications_repeated.set(self.outlet.repeated.get());
         metrics.decisions_pending.set(questions.open() as u64);
         metrics.decisions_unanswered.set(questions.unanswered);

@@ -76,6 +76,7 @@ impl Executor {
 
     /// Closes a session.
     pub fn close_session(&mut self, session: SessionId) {
+        self.note_end(session);
         self.forget_session(session);
         self.hub.handle_close(session);
     }

@@ -11,6 +11,7 @@ mod moving;
 mod node_sessions;
 mod ports;
 mod presence;
+mod subscribers;
 pub mod tasks;
 
 use draining::NodeDrain;

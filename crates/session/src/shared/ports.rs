@@ -8,8 +8,8 @@ use crate::ports::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, CommandError, Commands, Concerned, Denial,
     Done, FeedUpdate, Feeds, Handover, Histogram, KeyInterest, LinkApp, MemberList, MembersQuery, Metric,
     MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Recheck,
-    RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName, SocketRequest, Target, Ticket,
-    expiries, plain_metrics,
+    RoomList, RoomUpdate, RoomsQuery, SessionList, SessionsQuery, SocketName, SocketRequest,
+    SubscriberCounts, Target, Ticket, expiries, plain_metrics,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +60,10 @@ impl Commands for Shared {
 
     fn list_sessions(&self, query: SessionsQuery, done: Done<SessionList>) {
         self.submit_sessions(query, done);
+    }
+
+    fn count_subscribers(&self, keys: Vec<Key>, done: Done<SubscriberCounts>) {
+        self.submit_subscribers(keys, done);
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {

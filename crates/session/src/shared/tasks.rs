@@ -13,7 +13,7 @@ use crate::identity::ClientId;
 use crate::ports::{
     Acknowledged, Command, CommandError, Concerned, Done, LinkApp, LinkBroadcast, LinkSelect, MemberList,
     MembersQuery, Named, PublicId, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, SessionsQuery,
-    Target,
+    SubscriberCounts, Target,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub enum Task {
     Recheck(RecheckTask),
     /// Lists members of a room.
     Members(MembersTask),
+    /// Counts subscribers of feeds.
+    Subscribers(SubscribersTask),
     /// Work on sockets of applications whose clients are served by workers.
     Link(LinkTask),
 }
@@ -212,6 +214,21 @@ pub struct RoomsTask {
     pub gather: Arc<Gather<FoundRooms>>,
 }
 
+/// A core's part of a count of subscribers.
+pub struct SubscribersTask {
+    /// The feeds.
+    pub feeds: Arc<[Topic]>,
+    /// The result of all cores.
+    pub gather: Arc<Gather<SubscriberCounts>>,
+}
+
+impl SubscribersTask {
+    /// Approximate size. The cores share the feeds, but each is charged for them.
+    fn bytes(&self) -> usize {
+        self.feeds.len() * (size_of::<Topic>() + size_of::<usize>())
+    }
+}
+
 /// The first rooms that match a query, with their members.
 #[derive(Default)]
 pub struct FoundRooms {
@@ -275,6 +292,7 @@ impl Task {
             Self::NodeSessions(task) => task.query.limit * LIST_ENTRY_BYTES,
             Self::Recheck(_) => size_of::<RecheckTask>(),
             Self::Members(task) => task.query.limit * LIST_ENTRY_BYTES,
+            Self::Subscribers(task) => task.bytes(),
             Self::Link(task) => task.bytes(),
         }
     }

@@ -199,8 +199,8 @@ const foundFacts = ({ sessions, count }) => [['sessions', count], [count > sessi
 
 const openSession = (id, inNamespace, app, node) => open(`Session ${id}`, async () => {
   const target = { ...targetOf(app, inNamespace), sessions: [id] };
-  const { sessions: [session] } = await ask('sessions', target);
-  if (!session) return undefined;
+  const { sessions: [session], ended: [last] = [] } = await ask('sessions', target);
+  if (!session) return last && { facts: endedFacts(last) };
   const { user, info, address, since } = session;
   return {
     facts: [
@@ -223,6 +223,13 @@ const openSession = (id, inNamespace, app, node) => open(`Session ${id}`, async 
     ],
   };
 });
+
+/** The facts of a session that has ended. */
+const endedFacts = (session) => [
+  ['state', 'It has ended.'], ['id', session.id], ['protocol', session.protocol],
+  ['connected from', { text: session.address, open: () => openAddress(session.address) }],
+  ...timeline(session), [`event at ${time(session.ended)}`, 'ended'],
+];
 
 const EVENTS = {
   upgraded: (transport) => `changed to ${transport}`,
@@ -307,7 +314,7 @@ const openKey = (key) => open(`Feed ${key}`, async () => {
   const feed = feeds.find((other) => other.key === key);
   if (!feed) return undefined;
   const { node, failing_since: failing, last_success: succeeded, next_fetch: next } = feed;
-  const document = [['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribed ? 'yes' : 'none']];
+  const document = [['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribers]];
   if (feed.pushed) return { facts: [['state', feed.state], ['source', 'pushed by a backend'], ...document] };
   const left = next === undefined ? 0 : next - Date.now() / 1000;
   return {
@@ -338,6 +345,13 @@ function sessionRow(session) {
   return [{ text: id, open: () => openSession(id, inNamespace, app, node) }, number(waiting, bytes(waiting)), user?.id ?? '–', address ?? '–', app === undefined ? protocol : `workers of ${app}`, age(since), node ?? '–', rooms.slice(0, 5).join(', ') + (rooms.length > 5 ? ` and ${rooms.length - 5} more` : '')];
 }
 
+/** The session with this id, if it has ended lately. */
+async function endedSessions(id) {
+  if (!/^[\w-]{20}$/.test(id)) return [];
+  const { ended = [] } = await ask('sessions', { sessions: [id] });
+  return ended.map((session) => ({ ...session, protocol: `${session.protocol}, ended`, rooms: [], send_buffer_bytes: 0 }));
+}
+
 /** Groups of sessions, the ones with the fullest send buffers first, then the largest. */
 function groups(sessions, keyOf, opens) {
   const all = new Map();
@@ -361,7 +375,9 @@ const limited = ({ sessions, count, missing_nodes: missing }) => [
 const VIEWS = {
   sessions: ['Sessions', 'Id, user or address', async (search) => {
     const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
-    return { head: SESSION_HEAD, rows: byQueue(found.sessions).map(sessionRow), note: `The fullest send buffers first.${limited(found)}` };
+    const sessions = byQueue(found.sessions);
+    if (!sessions.length && search) sessions.push(...await endedSessions(search));
+    return { head: SESSION_HEAD, rows: sessions.map(sessionRow), note: `The fullest send buffers first.${limited(found)}` };
   }],
   rooms: ['Rooms', 'Beginning of the name', async (search) => {
     const inNamespace = namespace();
@@ -381,8 +397,8 @@ const VIEWS = {
   }],
   keys: ['Feed keys', 'Part of the key', async (search) => {
     const { feeds, count, truncated, missing_nodes: missing } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
-    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.failures ?? 0), number(feed.fetch_seconds ?? 0, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.pushed ? 'pushed' : feed.upstream, feed.node ?? '–', feed.reason ?? '']);
-    return { head: ['key', 'state', 'failures', 'last fetch took', 'document', 'upstream', 'node', 'reason'], rows, note: `Failing keys first, then stale ones, then the slowest; then those with pushed documents.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}${missing ? ` Without those of ${missing.join(', ')}, which didn’t answer.` : ''}` };
+    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.subscribers), number(feed.failures ?? 0), number(feed.fetch_seconds ?? 0, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.pushed ? 'pushed' : feed.upstream, feed.node ?? '–', feed.reason ?? '']);
+    return { head: ['key', 'state', 'subscribers', 'failures', 'last fetch took', 'document', 'upstream', 'node', 'reason'], rows, note: `Failing keys first, then stale ones, then the slowest; then those with pushed documents.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}${missing ? ` Without those of ${missing.join(', ')}, which didn’t answer.` : ''}` };
   }],
   users: ['Users', 'Part of the user’s id', async (search) => {
     const found = await ask(`sessions?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
