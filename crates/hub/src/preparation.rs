@@ -45,8 +45,11 @@ impl<E: Encoder> Hub<E> {
     /// Otherwise [`Hub::poll_prepared`] reports the room when the session can join. Until
     /// [`Hub::handle_release`], the room is kept as if it had a subscriber.
     pub fn handle_prepare(&mut self, room: &Room) -> bool {
+        if !self.prepares_rooms() {
+            return true;
+        }
         let topic = Topic::Room(room.clone());
-        if !self.topics.options.external_positions || self.topics.home_of(&topic).is_none() {
+        if self.topics.home_of(&topic).is_none() {
             return true;
         }
         // Without a slot for the room, the session can't join.
@@ -69,6 +72,12 @@ impl<E: Encoder> Hub<E> {
             prepare.into_iter().for_each(|prepare| self.outgoing.push(home, prepare));
         }
         false
+    }
+
+    /// Returns `true` if rooms may have to be prepared, because other nodes assign the positions of their messages.
+    #[inline]
+    pub fn prepares_rooms(&self) -> bool {
+        self.topics.options.external_positions
     }
 
     /// Takes back one call of [`Hub::handle_prepare`] that returned `false`.

@@ -495,7 +495,8 @@ impl<E: Encoder> Hub<E> {
 
     /// Returns `true` if a publication of this topic waits for a session.
     pub fn has_pending_of(&self, session: SessionId, topic: &Topic) -> bool {
-        let index = self.topics.find(topic).filter(|_| self.has_pending(session));
+        // Most sessions have nothing pending, and need no search by the topic's name.
+        let index = if self.has_pending(session) { self.topics.find(topic) } else { None };
         let member = index.and_then(|index| self.subscription_to(session, index));
         member.is_some_and(|member| self.sessions.subscription(member).waiting > 0)
     }

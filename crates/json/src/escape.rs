@@ -1,9 +1,9 @@
 //! Writes strings.
 //!
-//! Text without characters to escape is found eight bytes at a time and copied in one piece. Writing is
+//! Text without characters to escape is found eight or 16 bytes at a time and copied in one piece. Writing is
 //! linear in the text's length.
 
-use super::bytes::{equal, is_ascii, special};
+use super::bytes::{equal, is_ascii, plain_start, special};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
@@ -121,13 +121,14 @@ impl<const RULES: u8> Writer<RULES> {
         found
     }
 
+    #[inline]
     fn string(out: &mut Vec<u8>, text: &[u8]) {
-        out.reserve(text.len() + text.len() / 8 + 4);
         Self::quote(out);
         // Short texts, such as names, usually need no escapes.
         if text.len() <= NEAR_BYTES && !text.iter().any(|byte| Self::SUSPECT[usize::from(*byte)]) {
             out.extend_from_slice(text);
         } else {
+            out.reserve(text.len() + text.len() / 8 + 4);
             Self::raw(out, text);
         }
         Self::quote(out);
@@ -138,6 +139,9 @@ impl<const RULES: u8> Writer<RULES> {
         // The text before `copied` is written; the text up to `at` needs no escapes.
         let (mut copied, mut at) = (0, 0);
         while at < bytes.len() {
+            if !Self::has(PERCENT | LESS_THAN) {
+                at += plain_start(&bytes[at..]);
+            }
             while let Some(word) = bytes[at..].first_chunk::<8>() {
                 if Self::find(u64::from_le_bytes(*word)) != 0 {
                     break;

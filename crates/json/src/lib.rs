@@ -11,7 +11,7 @@
 //!
 //! | task | functions |
 //! |---|---|
-//! | check, find the end of a value | [`check`], [`value_end`], [`array_ends`], [`depth`] |
+//! | check, find the end of a value | [`check`], [`check_list`], [`value_end`], [`depth`] |
 //! | follow every value | [`scan()`] with a [`Visitor`] |
 //! | cut into parts | [`elements`], [`members`], [`member`], [`string_member`] |
 //! | read strings | [`RawString`], [`string()`], [`unescape`], [`string_is`] |
@@ -50,7 +50,7 @@ pub use minify::{depth, minify, minify_to, without_byte_order_mark, without_spac
 pub use number::number_text;
 pub use parts::{Elements, Members, elements, member, members, string_member};
 pub use scan::{
-    ArrayEnds, LEVELS_MAX, Scalar, Visitor, array_ends, check, is_space, scan, skip_space, trim_start,
+    LEVELS_MAX, Scalar, Visitor, check, check_list, is_space, scan, skip_space, strip_byte, trim_start,
     value_end,
 };
 pub use string::{RawString, replace_lone_surrogates, string, string_is, unescape, unescape_to_wtf8};

@@ -58,7 +58,7 @@ impl<'a> RawString<'a> {
     /// `text` doesn't begin with a quote, or the string has a control character or an escape that JSON
     /// doesn't know.
     pub fn read(text: &'a str) -> Result<(Self, &'a str), Error> {
-        if !text.starts_with('"') {
+        if text.as_bytes().first() != Some(&b'"') {
             return Err(if text.is_empty() { Error::Incomplete } else { Error::Unexpected(0) });
         }
         let (end, is_escaped) = string_end(text.as_bytes(), 0)?;
@@ -71,8 +71,11 @@ impl<'a> RawString<'a> {
     }
 
     /// Returns `true` if the text begins with `prefix`, however it is escaped.
+    #[inline]
     pub fn starts_with(self, prefix: &str) -> bool {
-        self.raw.starts_with(prefix)
+        // The first byte alone excludes most strings.
+        let may_be = prefix.bytes().next().is_none_or(|first| self.raw.as_bytes().first() == Some(&first));
+        (may_be && self.raw.starts_with(prefix))
             || (self.is_escaped && rest_after(self.raw.as_bytes(), prefix.as_bytes()).is_some())
     }
 

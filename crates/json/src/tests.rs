@@ -141,16 +141,20 @@ fn visitors_see_every_part() {
     );
 }
 
-/// Every ASCII character, at every position of strings of different lengths, because strings are read eight
-/// bytes at a time.
+/// Every ASCII character, at every position of strings of different lengths, because strings are read and written eight or
+/// 16 bytes at a time.
 #[test]
-fn strings_end_where_serde_ends_them() {
-    for len in 0..20 {
+fn strings_are_read_and_written_as_by_serde() {
+    for len in (0..20).chain([31, 34]) {
         for at in 0..=len {
             for put in (0..0x80).map(char::from).chain(['é', '😀']) {
-                let text = format!("\"{}{put}{}\"", "a".repeat(at), "b".repeat(len - at));
+                let value = format!("{}{put}{}", "a".repeat(at), "b".repeat(len - at));
+                let text = format!("\"{value}\"");
                 compare(&text);
                 compare(&format!("{text},"));
+                let mut written = Vec::new();
+                write_string(&mut written, &value);
+                assert_eq!(String::from_utf8(written).unwrap(), serde_json::to_string(&value).unwrap());
             }
         }
     }
@@ -168,7 +172,7 @@ fn depth_is_bounded() {
         assert_eq!(check(&text(most + 1)), too_deep);
         assert_eq!(check(&text(1_000_000)), too_deep);
         for text in [most, most + 1].map(text).iter().filter(|text| text.starts_with('[')) {
-            assert_eq!(array_ends(text, 0).map(|ends| ends.end), value_end(text, 0));
+            assert_eq!(check_list(&text[1..text.len() - 1]).is_ok(), check(text).is_ok());
         }
     }
     // The depths of siblings don't add up.
@@ -376,18 +380,24 @@ fn brackets(text: &str) -> usize {
     most
 }
 
-/// Compares our scanner with serde_json's, and [`array_ends`] with our scanner.
+/// Compares our scanner with serde_json's, and [`check_list`] with our scanner.
 fn compare(text: &str) {
     assert_eq!(check(text).is_ok(), serde_json::from_str::<IgnoredAny>(text).is_ok(), "{text:?}");
-    if let Some(list) = text.strip_prefix('[') {
-        let ends = array_ends(text, 0);
-        assert_eq!(ends.map(|ends| ends.end), value_end(text, 0), "{text:?}");
-        if let Ok(ArrayEnds { first_end: first_end @ 1.., is_first_escaped, .. }) = ends {
-            let first = elements(list).next().unwrap_or_default();
-            let is_escaped = first.starts_with('"') && first.contains('\\');
-            assert_eq!(is_first_escaped, is_escaped, "{text:?}");
-            assert!(text[..first_end].ends_with(first), "{text:?}");
-        }
+    compare_list(text, &format!("[{text}]"));
+    if let Some(list) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+        compare_list(list, text);
+    }
+}
+
+/// `array` is `list` in brackets.
+fn compare_list(list: &str, array: &str) {
+    let is_empty = trim_start(list).is_empty();
+    let checked = check_list(list);
+    assert_eq!(checked.is_ok(), check(array).is_ok() && !is_empty, "{list:?}");
+    if let Ok((first_end, is_first_escaped)) = checked {
+        let first = elements(list).next().unwrap_or_default();
+        assert!(list[..first_end].ends_with(first), "{list:?}");
+        assert_eq!(is_first_escaped, first.starts_with('"') && first.contains('\\'), "{list:?}");
     }
 }
 

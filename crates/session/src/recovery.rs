@@ -122,6 +122,12 @@ impl RecoverableSockets {
         }
     }
 
+    /// Returns `true` if no socket can be recovered.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// The number of suspended sockets.
     pub fn suspended(&self) -> usize {
         self.suspended

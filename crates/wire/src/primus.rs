@@ -143,6 +143,12 @@ pub fn is_reserved(json: &str) -> bool {
     RawString::read(trim_start(json)).is_ok_and(|(value, _)| value.starts_with(PREFIX))
 }
 
+/// Like [`is_reserved`], for a text that is sent as a string.
+#[inline]
+pub fn is_reserved_text(text: &str) -> bool {
+    text.as_bytes().first_chunk() == PREFIX.as_bytes().first_chunk::<8>()
+}
+
 /// Appends a JSON value as a message. `json` must be valid. U+2028 and U+2029, which end a line in JavaScript
 /// before 2019, are escaped, as Primus does.
 pub fn write_message(out: &mut Vec<u8>, json: &str) {
@@ -162,8 +168,7 @@ pub fn write_message(out: &mut Vec<u8>, json: &str) {
     out.extend_from_slice(rest);
 }
 
-/// Appends a text as a message: a JSON string. The caller must check `text.starts_with("primus::")` before,
-/// in place of [`is_reserved`].
+/// Appends a text as a message: a JSON string. The caller must check [`is_reserved_text`] before.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
     write_escaped(out, text, Escaping::Transit);
 }

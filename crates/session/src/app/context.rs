@@ -300,6 +300,7 @@ impl<'a> Context<'a> {
     }
 
     /// Like [`Self::emit`], for a session that can be recovered. `room` is a room of its namespace.
+    #[inline(never)]
     fn emit_recoverable(&mut self, session: SessionId, room: &Room, name: &str, arguments: Arguments<'_>) {
         // Earlier effects send to this session after the handler has returned, and the event must follow them.
         if self.scope.session != Some(session) && self.effects.sends_to(session) {
@@ -323,7 +324,11 @@ impl<'a> Context<'a> {
     }
 
     /// A room of the session's namespace. `None` if the session can't be recovered.
+    #[inline]
     fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
+        if self.recovery.is_empty() {
+            return None;
+        }
         match Owner::of_tag(self.hub.tag(session)?) {
             Owner::Socket(slot) => self.recovery.room_of(slot),
             Owner::Connection(..) | Owner::Client(_) => None,
@@ -345,6 +350,7 @@ impl<'a> Context<'a> {
     }
 
     /// Sends an event to a session other than the one whose input is being handled.
+    #[inline(never)]
     fn emit_later(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
         let Arguments { json, attachments } = arguments;
         let (name, json, attachments) = (name.to_owned(), json.to_owned(), attachments.to_vec());

@@ -269,7 +269,7 @@ pub(crate) fn error_reply(reply: &PresenceReply) -> Sent {
 /// Returns `{"type":TYPE[,"id":ID]` followed by `rest`. The id is JSON.
 pub(super) fn answer_text(kind: &str, id: Option<&str>, rest: &str) -> String {
     match id.filter(|id| id.len() <= ID_BYTES_MAX) {
-        Some(id) => format!(r#"{{"type":"{kind}","id":{id}{rest}}}"#),
-        None => format!(r#"{{"type":"{kind}"{rest}}}"#),
+        Some(id) => [r#"{"type":""#, kind, r#"","id":"#, id, rest, "}"].concat(),
+        None => [r#"{"type":""#, kind, "\"", rest, "}"].concat(),
     }
 }

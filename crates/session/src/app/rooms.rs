@@ -36,6 +36,10 @@ const STOMP_ERROR: &str = "\n\n\0ERROR\nmessage:this server speaks stentor.v1, n
 
 /// Returns `true` for the first frame of a STOMP client.
 fn is_stomp(text: &str) -> bool {
+    // The first byte alone excludes JSON.
+    if !matches!(text.as_bytes().first(), Some(b'C' | b'S')) {
+        return false;
+    }
     let command = text.split_once('\n').map(|(command, _)| command.trim_end_matches('\r'));
     matches!(command, Some("CONNECT" | "STOMP"))
 }

@@ -93,7 +93,7 @@ impl Steps for Subscribe {
             }
             self.next = Next::Position;
         }
-        if self.since.is_none() && !ctx.hub.has_joined(session, room) {
+        if self.since.is_none() && ctx.hub.prepares_rooms() && !ctx.hub.has_joined(session, room) {
             let is_prepared = match decided {
                 Some(decided) => decided.answer.is_ok(),
                 None => ctx.prepare(room)?,

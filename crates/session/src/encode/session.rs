@@ -52,6 +52,7 @@ impl Encoding {
     /// Writes a Socket.IO event. With `ack`, the client acknowledges the event by this number. Plain sessions receive
     /// `["name", …]`. Events to recoverable sockets go through the hub instead: a client takes any string at the end of an
     /// event for its offset, so these events always end with an offset.
+    #[inline]
     pub fn event(
         self,
         namespace: &str,

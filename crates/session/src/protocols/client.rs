@@ -251,6 +251,19 @@ pub trait Client {
         Flow::Stop
     }
 
+    /// Handles a message like [`Self::handle_frame`] if it is of the most frequent kind, which changes no timeout of the client.
+    /// `None` for any other message.
+    #[inline]
+    fn handle_frequent(
+        &mut self,
+        _ex: &mut Executor,
+        _conn: ConnId,
+        _: Message<'_>,
+        _out: &mut Vec<u8>,
+    ) -> Option<Flow> {
+        None
+    }
+
     /// Continues with the client's packet on a connection that waited for these decisions.
     fn handle_decided(&mut self, _ex: &mut Executor, _conn: ConnId, _decided: Vec<Decided>) {}
 
@@ -404,6 +417,9 @@ pub(super) fn handle_frame(
     let id = client.state().id;
     if ex.questions.waiting.waits_for_earlier(conn, id) {
         return Flow::Wait;
+    }
+    if let Some(flow) = client.handle_frequent(ex, conn, message, out) {
+        return flow;
     }
     let flow = client.handle_frame(ex, conn, message, out);
     if let Flow::Migrate(core) = flow {

@@ -205,7 +205,7 @@ pub(crate) struct Values {
 fn write_value(out: &mut Vec<u8>, text: &str, is_json: bool) {
     if is_json && !primus::is_reserved(text) {
         ws::encode_with(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
-    } else if !is_json && !text.starts_with(primus::PREFIX) {
+    } else if !is_json && !primus::is_reserved_text(text) {
         ws::encode_with(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
     }
 }

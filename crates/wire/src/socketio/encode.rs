@@ -28,16 +28,18 @@ impl<'a> Head<'a> {
         Head { namespace, id: None, attachments: 0 }
     }
 
+    /// Appends the head and the bracket before the list.
     #[inline]
     fn write(&self, out: &mut Vec<u8>, kind: u8, binary_kind: u8) {
-        if self.attachments == 0 && self.id.is_none() && self.namespace == "/" {
+        if self.attachments == 0 && self.id.is_none() && self.namespace.len() == 1 {
             // Most events.
-            out.push(kind);
+            out.extend_from_slice(&[kind, b'[']);
         } else {
             self.write_all(out, kind, binary_kind);
         }
     }
 
+    #[inline(never)]
     fn write_all(&self, out: &mut Vec<u8>, kind: u8, binary_kind: u8) {
         if self.attachments == 0 {
             out.push(kind);
@@ -50,6 +52,7 @@ impl<'a> Head<'a> {
         if let Some(id) = self.id {
             write_number(out, id);
         }
+        out.push(b'[');
     }
 }
 
@@ -68,7 +71,10 @@ fn write_namespace(out: &mut Vec<u8>, namespace: &str) {
 /// Appends the lists as the rest of an array. `is_empty` is `true` if the array has no value yet.
 #[inline]
 fn write_lists(out: &mut Vec<u8>, mut is_empty: bool, lists: &[&str]) {
-    for list in lists.iter().filter(|list| !list.is_empty()) {
+    for list in lists {
+        if list.is_empty() {
+            continue;
+        }
         if !is_empty {
             out.push(b',');
         }
@@ -82,7 +88,6 @@ fn write_lists(out: &mut Vec<u8>, mut is_empty: bool, lists: &[&str]) {
 #[inline]
 pub fn write_event(out: &mut Vec<u8>, head: &Head<'_>, name: &str, arguments: &[&str]) {
     head.write(out, b'2', b'5');
-    out.push(b'[');
     json::write_string(out, name);
     write_lists(out, false, arguments);
 }
@@ -90,14 +95,12 @@ pub fn write_event(out: &mut Vec<u8>, head: &Head<'_>, name: &str, arguments: &[
 /// Appends an event whose name is the first value in `lists`: with [`Event::raw`](super::Event::raw) an echo.
 pub fn write_event_list(out: &mut Vec<u8>, head: &Head<'_>, lists: &[&str]) {
     head.write(out, b'2', b'5');
-    out.push(b'[');
     write_lists(out, true, lists);
 }
 
 /// Appends an ack: the answer to the event with this id.
 pub fn write_ack(out: &mut Vec<u8>, namespace: &str, id: u64, attachments: usize, arguments: &[&str]) {
     Head { namespace, id: Some(id), attachments }.write(out, b'3', b'6');
-    out.push(b'[');
     write_lists(out, true, arguments);
 }
 

@@ -82,10 +82,9 @@ impl<'a> Event<'a> {
     /// Returns the name. If it is a number, returns its digits as sent.
     #[inline]
     pub fn name(&self) -> Cow<'a, str> {
-        match self.raw_name.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')) {
-            Some(raw) if self.is_name_escaped => json::unescape(raw),
-            plain => Cow::Borrowed(plain.unwrap_or(self.raw_name)),
-        }
+        let [b'"', raw @ .., b'"'] = self.raw_name.as_bytes() else { return Cow::Borrowed(self.raw_name) };
+        let raw = self.raw_name.get(1..1 + raw.len()).unwrap_or_default();
+        if self.is_name_escaped { json::unescape(raw) } else { Cow::Borrowed(raw) }
     }
 }
 

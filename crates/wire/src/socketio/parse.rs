@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_EVENTS, Version};
 use super::{Error, Role, placeholder};
-use stentor_json::{self as json, ArrayEnds, is_space, skip_space};
+use stentor_json::{self as json, is_space, skip_space};
 
 /// Positions of the parts of a packet in its checked text.
 #[derive(Debug, Clone)]
@@ -104,11 +104,8 @@ pub(super) fn parse(
 /// for an event that isn't valid.
 #[inline]
 pub fn lone_event(text: &str) -> Option<Event<'_>> {
-    let bytes = text.as_bytes();
-    if bytes.first() != Some(&b'2') {
-        return None;
-    }
-    let (id, start) = ack_id(bytes, 1).ok()?;
+    let [b'2', ..] = text.as_bytes() else { return None };
+    let (id, start) = ack_id(text.as_bytes(), 1).ok()?;
     let parts = Parts::of_event(text, start).ok()?;
     Some(parts.event(text, id, Attachments::default()))
 }
@@ -147,8 +144,8 @@ impl Parts {
         Parts { payload: start..text.len(), name_end: start, is_name_escaped: false, arguments_start: start }
     }
 
-    /// Reads the array that fills the rest of the text. Returns the position after its first value as well, and `true` if
-    /// that is a string with escapes.
+    /// Reads the array that fills the rest of the text. Returns the size of its first value as well, and `true` if that is a
+    /// string with escapes.
     #[inline]
     fn of_array(text: &str, start: usize) -> Result<(Self, usize, bool), Error> {
         let bytes = text.as_bytes();
@@ -157,15 +154,15 @@ impl Parts {
             Some(_) => return Err(Error::BadPayload),
             None => return Err(Error::MissingPayload),
         }
-        let ArrayEnds { end: array_end, first_end, is_first_escaped } = json::array_ends(text, start)?;
-        if skip_space(bytes, array_end) != bytes.len() {
+        let start = skip_space(bytes, start + 1);
+        let array_end = end_without_space(bytes, start, bytes.len());
+        if array_end <= start || bytes[array_end - 1] != b']' {
             return Err(Error::BadJson);
         }
-        let start = skip_space(bytes, start + 1);
-        let mut end = array_end - 1;
-        while end > start && is_space(bytes[end - 1]) {
-            end -= 1;
-        }
+        let end = end_without_space(bytes, start, array_end - 1);
+        let list = part(text, start..end);
+        let (first_end, is_first_escaped) =
+            if list.is_empty() { (0, false) } else { json::check_list(list)? };
         let parts =
             Parts { payload: start..end, name_end: start, is_name_escaped: false, arguments_start: start };
         Ok((parts, first_end, is_first_escaped))
@@ -173,13 +170,17 @@ impl Parts {
 
     #[inline]
     fn of_event(text: &str, start: usize) -> Result<Self, Error> {
-        let (mut parts, name_end, is_name_escaped) = Self::of_array(text, start)?;
+        let (mut parts, name_bytes, is_name_escaped) = Self::of_array(text, start)?;
         let bytes = text.as_bytes();
         let Range { start, end } = parts.payload;
-        if !matches!(bytes[start..end].first(), Some(b'"' | b'-' | b'0'..=b'9')) {
+        let name_end = start + name_bytes;
+        if name_bytes == 0 || !matches!(bytes.get(start), Some(b'"' | b'-' | b'0'..=b'9')) {
             return Err(Error::BadEventName);
         }
-        if is_reserved(&text[start..name_end]) {
+        // The first letter alone excludes most names.
+        if matches!(bytes.get(start + 1), Some(b'c' | b'd' | b'n' | b'r' | b'\\'))
+            && is_reserved(part(text, start + 1..name_end - 1), is_name_escaped)
+        {
             return Err(Error::ReservedEventName);
         }
         // The name is followed by the end, or by a comma and a value.
@@ -248,11 +249,18 @@ impl Layout {
     }
 }
 
-/// Returns `true` if an event's name, as JSON, is reserved.
+/// Returns the position after the last byte of `start..end` that isn't whitespace.
 #[inline]
-fn is_reserved(raw_name: &str) -> bool {
-    let Some(name) = raw_name.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')) else { return false };
-    // The first letter alone excludes most names.
-    matches!(name.as_bytes().first(), Some(b'c' | b'd' | b'n' | b'r' | b'\\'))
-        && RESERVED_EVENTS.iter().any(|reserved| json::string_is(name, reserved))
+fn end_without_space(bytes: &[u8], start: usize, mut end: usize) -> usize {
+    while end > start && is_space(bytes[end - 1]) {
+        end -= 1;
+    }
+    end
+}
+
+/// Returns `true` if an event's name, without its quotes, is reserved.
+fn is_reserved(raw_name: &str, is_escaped: bool) -> bool {
+    RESERVED_EVENTS
+        .iter()
+        .any(|reserved| raw_name == *reserved || is_escaped && json::string_is(raw_name, reserved))
 }

@@ -6,7 +6,7 @@
 use super::Error;
 use crate::http1;
 use std::borrow::Cow;
-use stentor_json::{RawString, trim_start};
+use stentor_json::{RawString, strip_byte, trim_start};
 
 /// Limits for a payload. The caller limits the payload's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +130,7 @@ pub fn parse_websocket<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b
     if text.is_empty() {
         return Ok(Messages { first: None, rest: "", left: 0 });
     }
-    if trim_start(text).starts_with('"') { parse_single(text) } else { parse_array(text, limits) }
+    if strip_byte(trim_start(text), b'"').is_some() { parse_single(text) } else { parse_array(text, limits) }
 }
 
 /// Parses one string that fills the text.
@@ -143,14 +143,14 @@ pub(super) fn parse_single(text: &str) -> Result<Messages<'_>, Error> {
 
 /// Parses an array of strings that fills the text.
 pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b>, Error> {
-    let elements = trim_start(text).strip_prefix('[').ok_or_else(|| not_that(text, Error::NotArray))?;
+    let elements = strip_byte(trim_start(text), b'[').ok_or_else(|| not_that(text, Error::NotArray))?;
     let mut messages = Messages { first: None, rest: "", left: 0 };
     let mut rest = trim_start(elements);
-    if let Some(after) = rest.strip_prefix(']') {
+    if let Some(after) = strip_byte(rest, b']') {
         rest = after;
     } else {
         loop {
-            if !rest.starts_with('"') {
+            if strip_byte(rest, b'"').is_none() {
                 return Err(not_that(rest, Error::NotText));
             }
             if messages.left == limits.messages_max {
@@ -162,10 +162,10 @@ pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages
             }
             messages.left += 1;
             let after = trim_start(after);
-            if let Some(after) = after.strip_prefix(',') {
+            if let Some(after) = strip_byte(after, b',') {
                 rest = trim_start(after);
             } else {
-                rest = after.strip_prefix(']').ok_or(Error::BadJson)?;
+                rest = strip_byte(after, b']').ok_or(Error::BadJson)?;
                 break;
             }
         }

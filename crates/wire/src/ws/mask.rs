@@ -5,13 +5,17 @@
 pub fn apply(data: &mut [u8], mask: [u8; 4]) {
     // Processes whole words first, which the compiler turns into vector instructions. They don't require
     // alignment.
-    let word = u64::from(u32::from_ne_bytes(mask));
-    let wide = word << 32 | word;
+    let word = u32::from_ne_bytes(mask);
+    let wide = u64::from(word) << 32 | u64::from(word);
     let (words, tail) = data.as_chunks_mut::<8>();
     for bytes in words {
         *bytes = (u64::from_ne_bytes(*bytes) ^ wide).to_ne_bytes();
     }
-    for (byte, key) in tail.iter_mut().zip(mask.iter().cycle()) {
+    let (words, tail) = tail.as_chunks_mut::<4>();
+    for bytes in words {
+        *bytes = (u32::from_ne_bytes(*bytes) ^ word).to_ne_bytes();
+    }
+    for (byte, key) in tail.iter_mut().zip(mask) {
         *byte ^= key;
     }
 }

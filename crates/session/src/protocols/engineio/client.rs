@@ -13,6 +13,7 @@ use crate::protocols::client::{self, ActiveTransport, ClientState, Flow, Transpo
 use crate::protocols::link::Link;
 use crate::protocols::socketio::{self, Carrier, SocketIo, id_of_version_3, write_disconnect};
 use smallvec::SmallVec;
+use stentor_json as json;
 use stentor_wire::engineio::{self, Packet, PacketKind, Version};
 
 impl client::Client for Client {
@@ -95,7 +96,30 @@ impl client::Client for Client {
         ex.arm_client(self.state.id);
     }
 
+    /// Handles a Socket.IO event without attachments on the WebSocket that carries the client. The way of other packets
+    /// copies their parts several times.
     #[inline]
+    fn handle_frequent(
+        &mut self,
+        ex: &mut Executor,
+        conn: ConnId,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Flow> {
+        let (ApplicationProtocol::SocketIo(io), Message::Text(text)) = (&self.application, message) else {
+            return None;
+        };
+        if self.state.removed || self.state.transport != ActiveTransport::WebSocket(conn) {
+            return None;
+        }
+        let (session, event) = io.lone_event(ex, json::strip_byte(text, b'4')?)?;
+        self.state.alive_at = ex.millis();
+        ex.metrics().messages.add(1);
+        let scope = socketio::scope_of(session, "/", self.framing());
+        let scope = HandlerScope { asker: Some(conn), ..scope };
+        Some(socketio::handle_event(ex, session, scope, &event, &[], out))
+    }
+
     fn handle_frame(
         &mut self,
         ex: &mut Executor,
@@ -103,9 +127,42 @@ impl client::Client for Client {
         message: Message<'_>,
         out: &mut Vec<u8>,
     ) -> Flow {
-        match self.handle_lone_event(ex, conn, message, out) {
-            Some(flow) => flow,
-            None => self.handle_any_frame(ex, conn, message, out),
+        let now = ex.millis();
+        if self.state.removed {
+            ex.close_socket(conn);
+            return Flow::Stop;
+        }
+        let mut scratch = Vec::new();
+        let packet = engineio::decode_message(self.version, message, &mut scratch);
+        if self.state.transport == ActiveTransport::WebSocket(conn) {
+            self.state.alive_at = now;
+            let Ok(packet) = packet else {
+                ex.note_fault(self.sessions());
+                ex.end_client(self.state.id, End::Fault);
+                return Flow::Stop;
+            };
+            return self.handle_packet(ex, conn, &packet, None, out);
+        }
+        match (&mut self.probe, packet) {
+            (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
+                // The packet is text in both versions.
+                EngineFraming::V4.text(out, "3probe");
+                probe.answered = true;
+                probe.release_at = now.after(RELEASE_INTERVAL);
+                Flow::Continue
+            }
+            (Some(Probe { conn: probing, answered: true, .. }), Ok(packet))
+                if *probing == conn && packet.kind == PacketKind::Upgrade =>
+            {
+                self.upgrade(ex, conn, out);
+                Flow::Continue
+            }
+            // Before the probe, the connection may belong to another client, so only the connection ends.
+            _ => {
+                ex.note_fault(self.sessions());
+                ex.close_socket(conn);
+                Flow::Stop
+            }
         }
     }
 
@@ -279,56 +336,6 @@ impl client::Client for Client {
         // The response to one poll has these packets, and the response to the next poll has the close packet.
         self.state.queue.append(&mut packets);
         self.end(ex, End::Because(Disconnect::ClosedByApplication));
-    }
-}
-
-impl Client {
-    /// Handles a WebSocket message of any kind.
-    #[inline(never)]
-    fn handle_any_frame(
-        &mut self,
-        ex: &mut Executor,
-        conn: ConnId,
-        message: Message<'_>,
-        out: &mut Vec<u8>,
-    ) -> Flow {
-        let now = ex.millis();
-        if self.state.removed {
-            ex.close_socket(conn);
-            return Flow::Stop;
-        }
-        let mut scratch = Vec::new();
-        let packet = engineio::decode_message(self.version, message, &mut scratch);
-        if self.state.transport == ActiveTransport::WebSocket(conn) {
-            self.state.alive_at = now;
-            let Ok(packet) = packet else {
-                ex.note_fault(self.sessions());
-                ex.end_client(self.state.id, End::Fault);
-                return Flow::Stop;
-            };
-            return self.handle_packet(ex, conn, &packet, None, out);
-        }
-        match (&mut self.probe, packet) {
-            (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
-                // The packet is text in both versions.
-                EngineFraming::V4.text(out, "3probe");
-                probe.answered = true;
-                probe.release_at = now.after(RELEASE_INTERVAL);
-                Flow::Continue
-            }
-            (Some(Probe { conn: probing, answered: true, .. }), Ok(packet))
-                if *probing == conn && packet.kind == PacketKind::Upgrade =>
-            {
-                self.upgrade(ex, conn, out);
-                Flow::Continue
-            }
-            // Before the probe, the connection may belong to another client, so only the connection ends.
-            _ => {
-                ex.note_fault(self.sessions());
-                ex.close_socket(conn);
-                Flow::Stop
-            }
-        }
     }
 }
 

@@ -50,30 +50,6 @@ impl Client {
         }
     }
 
-    /// Handles a Socket.IO event without attachments, which is the most frequent message, on the WebSocket that carries the
-    /// client. Returns `None` for any other message. The way of other packets copies their parts several times.
-    #[inline]
-    pub(super) fn handle_lone_event(
-        &mut self,
-        ex: &mut Executor,
-        conn: ConnId,
-        message: Message<'_>,
-        out: &mut Vec<u8>,
-    ) -> Option<Flow> {
-        let (ApplicationProtocol::SocketIo(io), Message::Text(text)) = (&self.application, message) else {
-            return None;
-        };
-        if self.state.removed || self.state.transport != ActiveTransport::WebSocket(conn) {
-            return None;
-        }
-        let (session, event) = io.lone_event(ex, text.strip_prefix('4')?)?;
-        self.state.alive_at = ex.millis();
-        ex.metrics().messages.add(1);
-        let scope = socketio::scope_of(session, "/", self.framing());
-        let scope = HandlerScope { asker: Some(conn), ..scope };
-        Some(socketio::handle_event(ex, session, scope, &event, out))
-    }
-
     /// Handles one packet, which arrived on `conn`. Answers are appended to `out`.
     #[inline]
     pub(super) fn handle_packet(

@@ -246,7 +246,7 @@ impl SocketIo {
         match body {
             Body::Event(event) => {
                 let scope = HandlerScope { asker: Some(input.carrier.conn), ..scope };
-                return handle_event(ex, session, scope, &event, out);
+                return handle_event(ex, session, scope, &event, &owned(event.attachments), out);
             }
             Body::Ack(ack) => {
                 // Ignores an acknowledgement without a receiver: it is late, invented, or belongs to another session.
@@ -339,20 +339,20 @@ pub(crate) fn scope_of(session: SessionId, namespace: &str, framing: EngineFrami
     HandlerScope { session: Some(session), encoding, namespace: Some(namespace), ..HandlerScope::default() }
 }
 
-/// Passes an event to the application. Answers are appended to `out`.
+/// Passes an event with its attachments to the application. Answers are appended to `out`.
 #[inline]
 pub(crate) fn handle_event(
     ex: &mut Executor,
     session: SessionId,
     scope: HandlerScope<'_>,
     event: &socketio::Event<'_>,
+    attachments: &[Bytes],
     out: &mut Vec<u8>,
 ) -> Flow {
     let asked = ex.effects.mark();
-    let attachments = owned(event.attachments);
     let event = Event {
         name: &event.name(),
-        arguments: Arguments { json: event.arguments.raw(), attachments: &attachments },
+        arguments: Arguments { json: event.arguments.raw(), attachments },
         ack: event.id.map(Ack),
     };
     ex.call_app(scope, out, |app, ctx| app::handle_event(app, ctx, session, &event));
@@ -379,12 +379,6 @@ pub(crate) fn take_before_answers(ex: &mut Executor, socket: &Socket) -> Vec<u8>
     if socket.recovery.is_some() { ex.take_if_few(socket.session) } else { Vec::new() }
 }
 
-#[inline]
 fn owned(attachments: Attachments<'_>) -> SmallVec<[Bytes; 1]> {
-    // Most packets have none.
-    if attachments.is_empty() { SmallVec::new() } else { copied(attachments) }
-}
-
-fn copied(attachments: Attachments<'_>) -> SmallVec<[Bytes; 1]> {
     attachments.iter().map(Bytes::copy_from_slice).collect()
 }

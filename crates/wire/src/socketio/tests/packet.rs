@@ -176,7 +176,7 @@ fn events_are_parsed() {
     // A recursive reader would run out of stack.
     for open in ["[", "{\"a\":", "[{\"a\":["] {
         for head in ["2[\"a\",", "31[", "51-[\"a\",", "0{\"a\":"] {
-            check_all(&format!("{head}{}", open.repeat(100_000)), Err(TooDeep));
+            check_all(&format!("{head}{}]", open.repeat(100_000)), Err(TooDeep));
         }
     }
     check_all(&format!("2{}", "0".repeat(100_000)), Err(MissingPayload));
