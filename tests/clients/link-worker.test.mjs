@@ -160,6 +160,19 @@ test('a session of a former process continues with real sockets, before its mess
   assert.deepEqual([one.handshake.issued, one.conn.upgraded, link.stats().resumed], [7, true, 2]);
 });
 
+// Broadcasts of other workers may take effect between two entries.
+test('a resumed socket has all its rooms in one entry', async (t) => {
+  const { connection } = await worker(t);
+  const resume = async (handle, count, length) => {
+    const rooms = Array.from({ length: count }, (_, n) => `${n}`.padEnd(length, 'x'));
+    connection.write(['RESUME', handle, { ...handshake(`s${handle}`), sockets: [{ nsp: '/', id: `i${handle}`, pid: '', rooms, data: {} }] }]);
+    return (await connection.read('ADD')).rooms.length;
+  };
+  assert.deepEqual([await resume(1, 300, 0), await resume(2, 65_534, 0)], [301, 65_535]);
+  // No entry has more rooms, and no frame more bytes.
+  assert.deepEqual([await resume(3, 65_535, 0), await resume(4, 250, 60_000)], [200, 200]);
+});
+
 test('a client learns that its socket was disconnected while no worker had it', async (t) => {
   const { io, connection } = await worker(t, { options: { allowEIO3: true }, setup: (io) => io.of('/other') });
   const socket = (nsp, fields = {}) => ({ nsp, id: `i${nsp}`, pid: '', rooms: [], data: {}, ...fields });

@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { CHANGE, FLAG, WORKER } from './entries.js';
 import { dataOf, stateOf } from './data.js';
 import { resumable } from './resume.js';
+import { textOf } from './writer.js';
 
 /** Types of Socket.IO's packets. */
 const EVENT = 2;
@@ -19,10 +20,19 @@ let offsets = 0;
 
 /** Maximum number of rooms of one entry. The longest names of as many rooms fit into a frame. */
 const ROOMS_MAX = 200;
-/** Maximum number of rooms of a socket that Stentor keeps for a client that returns. */
+/** Maximum number of rooms of a socket that Stentor keeps for a client that returns, and of the rooms that an ADD can have. */
 const KEPT_ROOMS_MAX = 65_535;
+/** Maximum length of the rooms of an ADD in bytes. Its other fields fit into a frame beside them. */
+const ADDED_BYTES_MAX = 14 << 20;
 
 const nothing = new Set();
+
+/** The number of these rooms that an ADD has: all of them, if they fit. */
+function addedCount(rooms) {
+  if (rooms.length <= ROOMS_MAX || rooms.length > KEPT_ROOMS_MAX) return ROOMS_MAX;
+  const bytes = rooms.reduce((sum, room) => sum + 2 + textOf(room).length * 3, 0);
+  return bytes <= ADDED_BYTES_MAX ? rooms.length : ROOMS_MAX;
+}
 
 /** The adapter's class for a worker. `Adapter` is the in-memory adapter of the application's socket.io. */
 export function adapterFor(worker, Adapter) {
@@ -92,8 +102,10 @@ export function adapterFor(worker, Adapter) {
       this.#known.set(id, conn);
       conn.sockets.set(this, socket);
       const all = [...this.sids.get(id)];
-      worker.writeSocket(WORKER.ADD, conn, this.index, id, pid, all.slice(0, ROOMS_MAX), stateOf(handshake));
-      this.#join(conn, all.slice(ROOMS_MAX));
+      // A resumed socket is a member of its rooms, and ADD replaces them: broadcasts of other workers may take effect between two entries.
+      const count = addedCount(all);
+      worker.writeSocket(WORKER.ADD, conn, this.index, id, pid, all.slice(0, count), stateOf(handshake));
+      this.#join(conn, all.slice(count));
       worker.added(conn, socket);
     }
 

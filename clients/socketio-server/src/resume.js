@@ -59,8 +59,9 @@ async function rebuild(nsp, client, kept, create) {
   };
   socket._onconnect = () => {
     // Other workers may have changed the rooms while middlewares ran.
-    for (const room of joined) if (!kept.rooms.includes(room)) socket.leave(room);
-    for (const room of kept.rooms) if (!joined.includes(room)) socket.join(room);
+    const [before, after] = [new Set(joined), new Set(kept.rooms)];
+    for (const room of before) if (!after.has(room)) socket.leave(room);
+    for (const room of after) if (!before.has(room)) socket.join(room);
     socket.connected = true;
     socket.join(kept.id);
     if (kept.kick) process.nextTick(() => socket.disconnect(kept.kick.close));

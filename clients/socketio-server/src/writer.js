@@ -131,7 +131,7 @@ export class Writer {
 }
 
 /** The text of a value. Objects of JSON may have a `toString` that is no function. */
-function textOf(value) {
+export function textOf(value) {
   try {
     return String(value);
   } catch {
