@@ -312,6 +312,25 @@ test('values that clients choose end no worker', async (t) => {
   assert.equal((await connection.read('PERSIST')).pid, others[0].pid);
 });
 
+test('a call with too many rooms is dropped and reported', async (t) => {
+  const { io, link, connection } = await worker(t);
+  const dropped = [];
+  link.on('error', ({ code, message }) => dropped.push([code, message]));
+  const socket = await connected(io, connection, 1);
+  const rooms = Array.from({ length: 65_536 }, (_, n) => n);
+  io.to(rooms).emit('a');
+  io.except(rooms).emit('a');
+  io.in(socket.id).socketsJoin(rooms);
+  io.except(rooms).socketsJoin('r');
+  io.in([...rooms, socket.id]).disconnectSockets();
+  const message = (name) => ['limit', `${name} was dropped: a list has more than 65,535 elements`];
+  assert.deepEqual(dropped, ['BROADCAST', 'BROADCAST', 'SELECT', 'SELECT', 'SELECT'].map(message));
+  // Here as in Stentor, the calls have changed nothing.
+  assert.deepEqual([socket.connected, [...socket.rooms]], [true, [socket.id]]);
+  io.to(rooms.slice(1)).emit('b');
+  assert.equal((await connection.read('BROADCAST')).rooms.length, 65_535);
+});
+
 test('a client that returns in time recovers what Stentor has kept', async (t) => {
   const { io, connection } = await worker(t, { options: { connectionStateRecovery: {} } });
   assert.deepEqual(connection.hello.recovery, { maxDisconnectionDuration: 120_000, skipMiddlewares: true });

@@ -77,10 +77,10 @@ export function adapterFor(worker, Adapter) {
       this.#index = null;
     }
 
-    /** Writes an entry about this namespace. Without an index, the application's call has no effect beyond this worker. */
+    /** Writes an entry about this namespace. Without an index, the application's call has no effect beyond this worker. Returns `false` if the entry is dropped. */
     #write(entry, ...fields) {
       const { index } = this;
-      if (index !== null) channel.write(entry, index, ...fields);
+      return index === null || channel.write(entry, index, ...fields);
     }
 
     // Membership.
@@ -187,23 +187,21 @@ export function adapterFor(worker, Adapter) {
     // Changes to the sockets of all workers.
 
     addSockets(opts, rooms) {
-      this.#select(CHANGE.JOIN, opts, rooms);
-      this.#mirror(() => super.addSockets(opts, rooms));
+      if (this.#select(CHANGE.JOIN, opts, rooms)) this.#mirror(() => super.addSockets(opts, rooms));
     }
 
     delSockets(opts, rooms) {
-      this.#select(CHANGE.LEAVE, opts, rooms);
-      this.#mirror(() => super.delSockets(opts, rooms));
+      if (this.#select(CHANGE.LEAVE, opts, rooms)) this.#mirror(() => super.delSockets(opts, rooms));
     }
 
     disconnectSockets(opts, close) {
-      if (!opts.flags?.local) this.#select(CHANGE.DISCONNECT, opts, [], close);
-      super.disconnectSockets(opts, close);
+      if (opts.flags?.local || this.#select(CHANGE.DISCONNECT, opts, [], close)) super.disconnectSockets(opts, close);
     }
 
+    /** Returns `false` if the change is dropped: this worker's mirror doesn't follow it either. */
     #select(change, { rooms, except = nothing, flags = {} }, targets, closes = false) {
       const bits = (flags.local ? FLAG.LOCAL : 0) | (closes ? FLAG.CLOSE : 0);
-      this.#write(WORKER.SELECT, change, bits, rooms, except, targets);
+      return this.#write(WORKER.SELECT, change, bits, rooms, except, targets);
     }
 
     #mirror(change) {

@@ -62,10 +62,10 @@ export class Channel {
 
   // To Stentor.
 
-  /** Appends an entry. It is sent at the end of the turn. */
+  /** Appends an entry, which is sent at the end of the turn. Returns `false` if it is dropped. */
   write(entry, ...fields) {
-    this.#outgoing.write(entry, ...fields);
     this.schedule();
+    return this.#outgoing.write(entry, ...fields);
   }
 
   /** Appends a message for one session: see `Outgoing.send`. */

@@ -26,7 +26,7 @@ export class Outgoing {
   /** Bytes of the frames that aren't acknowledged. */
   keptBytes = 0;
 
-  /** `onDropped(message)` reports an entry that is too long. */
+  /** `onDropped(message)` reports an entry that is too long, or has too long a list. */
   constructor(onDropped) {
     this.onDropped = onDropped;
   }
@@ -41,7 +41,7 @@ export class Outgoing {
     return !this.isPending && this.#acked === this.#last;
   }
 
-  /** Appends an entry with its fields. Throws if a field is out of bounds. */
+  /** Appends an entry with its fields. Returns `false` if it is dropped, because a list is too long. Throws if a number is missing. */
   write(entry, ...fields) {
     const writer = this.#begin(entry.type);
     try {
@@ -52,8 +52,12 @@ export class Outgoing {
       }
     } catch (error) {
       writer.offset = this.#start;
-      throw error;
+      // Clients choose rooms where the application lets them. Only the length of a list can exceed its field.
+      if (error.code !== 'ERR_OUT_OF_RANGE') throw error;
+      this.onDropped(`${entry.name} was dropped: a list has more than 65,535 elements`);
+      return false;
     }
+    return true;
   }
 
   /**
