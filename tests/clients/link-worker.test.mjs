@@ -296,10 +296,17 @@ test('values that clients choose end no worker', async (t) => {
     others.push((await connecting)[0]);
   }
   others[0].data.big = 1n;
+  const deepRooms = [200, 100_000].map((levels) => JSON.parse(deep(levels)));
+  others[0].join([...deepRooms, 1n, 7]);
+  for (const room of deepRooms) {
+    io.in(room).fetchSockets().catch(() => {});
+    assert.deepEqual((await connection.read('RELAY')).body.opts.rooms, [{}]);
+  }
   const question = (kind, id, messages = []) => ['RELAYED', 0, 8, { kind, nsp: '/', id, opts: { rooms: [], except: [], flags: {} } }, messages];
   connection.write(question('fetch', 3), ['RELAYED', 0, 8, null, []]);
   const { sockets } = (await connection.read('RELAY')).body;
   assert.deepEqual(sockets.map((found) => [found.handshake.auth, found.data]), [[{ user: 'Ann' }, {}], [{}, {}], [{}, {}]]);
+  assert.deepEqual(sockets[1].rooms, [others[0].id, {}, {}, {}, 7]);
   connection.write(question('broadcast', 4, pack('ask')));
   const id = /\d+/.exec((await connection.read('BROADCAST')).messages[0].slice(1))[0];
   assert.deepEqual((await connection.read('RELAY')).body, { id: 4, kind: 'count', count: 3 });

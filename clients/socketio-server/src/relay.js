@@ -14,7 +14,9 @@ const ACK_TIMEOUT_MS = 60_000;
 const MAIN = 0;
 const EVENT = 2;
 
-const plain = ({ rooms, except = [], flags = {} }) => ({ rooms: [...rooms], except: [...except], flags });
+/** Rooms as values of JSON. Clients choose them where the application lets them. */
+const named = (rooms) => Array.from(rooms, (room) => (typeof room === 'string' ? room : sendable(room)));
+const plain = ({ rooms, except = [], flags = {} }) => ({ rooms: named(rooms), except: named(except), flags });
 const sets = ({ rooms, except, flags }) => ({ rooms: new Set(rooms), except: new Set(except), flags });
 
 export class Relay {
@@ -109,7 +111,7 @@ export class Relay {
     const described = sockets.map((socket) => {
       // `sessionStore` is a circular structure that express-session leaves in the handshake.
       const { sessionStore, auth, ...handshake } = socket.handshake;
-      return { id: socket.id, handshake: { ...handshake, auth: sendable(auth) }, rooms: [...socket.rooms], data: sendable(socket.data) };
+      return { id: socket.id, handshake: { ...handshake, auth: sendable(auth) }, rooms: named(socket.rooms), data: sendable(socket.data) };
     });
     reply({ kind: 'sockets', sockets: described });
   }
