@@ -100,7 +100,9 @@ export class Engine extends EventEmitter {
   }
 
   handleUpgrade(request, socket) {
-    socket.end('HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n');
+    // The HTTP server has left the socket to its listener for `upgrade`, with errors and the end.
+    socket.on('error', () => {});
+    socket.end('HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n', () => socket.destroy());
   }
 
   close() {
