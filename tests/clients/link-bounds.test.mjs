@@ -67,11 +67,17 @@ test('a call with too many rooms is dropped and reported', async (t) => {
   io.except(rooms).socketsJoin('r');
   io.in([...rooms, socket.id]).disconnectSockets();
   const message = (name) => ['limit', `${name} was dropped: a list has more than 65,535 elements`];
-  assert.deepEqual(dropped, ['BROADCAST', 'BROADCAST', 'SELECT', 'SELECT', 'SELECT'].map(message));
+  assert.deepEqual(dropped.splice(0), ['BROADCAST', 'BROADCAST', 'SELECT', 'SELECT', 'SELECT'].map(message));
+  const long = Array.from({ length: 20 }, (_, n) => `${n}`.padEnd(60_000, 'x'));
+  io.socketsJoin(long);
+  assert.deepEqual(dropped, [['limit', 'a change of rooms was dropped: the names have 1200000 bytes; the maximum is 1048576']]);
   // Here as in Stentor, the calls have changed nothing.
   assert.deepEqual([socket.connected, [...socket.rooms]], [true, [socket.id]]);
   io.to(rooms.slice(1)).emit('b');
   assert.equal((await connection.read('BROADCAST')).rooms.length, 65_535);
+  // No other worker receives these rooms.
+  io.local.socketsJoin(long);
+  assert.deepEqual([(await connection.read('SELECT')).targets.length, socket.rooms.size], [20, 21]);
 });
 
 test('auth that can not be kept is left out of what the next worker gets', () => {

@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { CHANGE, FLAG, WORKER } from './entries.js';
 import { dataOf, stateOf } from './data.js';
+import { LinkError } from './error.js';
 import { resumable } from './resume.js';
 import { textOf } from './writer.js';
 
@@ -24,13 +25,20 @@ const ROOMS_MAX = 200;
 const KEPT_ROOMS_MAX = 65_535;
 /** Maximum length of the rooms of an ADD in bytes. Its other fields fit into a frame beside them. */
 const ADDED_BYTES_MAX = 14 << 20;
+/** Maximum length of the rooms that a SELECT joins or leaves, in bytes, unless it is local. Stentor ends a link that exceeds it. */
+const TARGETS_BYTES_MAX = 1 << 20;
+/** Maximum length of a name. A longer one becomes a hash. */
+const NAME_BYTES_MAX = 65_535;
 
 const nothing = new Set();
+
+/** Length of a room's name in bytes. */
+const nameBytes = (room) => Math.min(Buffer.byteLength(textOf(room)), NAME_BYTES_MAX);
 
 /** The number of these rooms that an ADD has: all of them, if they fit. */
 function addedCount(rooms) {
   if (rooms.length <= ROOMS_MAX || rooms.length > KEPT_ROOMS_MAX) return ROOMS_MAX;
-  const bytes = rooms.reduce((sum, room) => sum + 2 + textOf(room).length * 3, 0);
+  const bytes = rooms.reduce((sum, room) => sum + 2 + nameBytes(room), 0);
   return bytes <= ADDED_BYTES_MAX ? rooms.length : ROOMS_MAX;
 }
 
@@ -200,6 +208,11 @@ export function adapterFor(worker, Adapter) {
 
     /** Returns `false` if the change is dropped: this worker's mirror doesn't follow it either. */
     #select(change, { rooms, except = nothing, flags = {} }, targets, closes = false) {
+      const bytes = flags.local ? 0 : targets.reduce((sum, room) => sum + nameBytes(room), 0);
+      if (bytes > TARGETS_BYTES_MAX) {
+        worker.on.error(new LinkError('limit', `a change of rooms was dropped: the names have ${bytes} bytes; the maximum is ${TARGETS_BYTES_MAX}`));
+        return false;
+      }
       const bits = (flags.local ? FLAG.LOCAL : 0) | (closes ? FLAG.CLOSE : 0);
       return this.#write(WORKER.SELECT, change, bits, rooms, except, targets);
     }
