@@ -24,6 +24,8 @@ const NODES: &str = "stentor:{nodes}";
 /// confirmation of the subscription.
 pub(crate) const ANSWERED: &[u8] = b"{node:0000000000000007}\r\n$";
 
+/// Version of the frames (`crates/cluster/src/frame/mod.rs`). Nodes ignore those of another one, and no door of the cluster is reached.
+const FORMAT: u8 = 5;
 /// Kinds of frames (`crates/cluster/src/frame/mod.rs`).
 const MESSAGE: u8 = 0;
 const QUESTION: u8 = 1;
@@ -110,7 +112,7 @@ fn send(channel: &str, frame: impl AsRef<[u8]>) -> Vec<u8> {
 }
 
 fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
-    [&[3, kind][..], &SENDER.to_le_bytes(), &parts.concat()].concat()
+    [&[FORMAT, kind][..], &SENDER.to_le_bytes(), &parts.concat()].concat()
 }
 
 fn count(number: usize) -> [u8; 4] {
@@ -158,6 +160,7 @@ fn questions() -> Script {
                 ask(&[&[1], &text("/"), &text("l"), &text(""), &count(10)]),
                 ask(&[&[2], &text("/"), &text("kept/here"), &[0], &count(5)]),
                 ask(&[&[3], &[1], &text("fuzz"), &[1], &text("nobody"), &[0, 0, 0], &[0]]),
+                ask(&[&[9], &list(&["cold/probe-a"])]),
             ],
         )
 }
@@ -172,7 +175,7 @@ fn node() -> Script {
             format!("9999999999999:{record}{more},\"number\":1{{number}}}}"),
         )
     };
-    let alive = || send(NODES, [&[3, ALIVE][..], &8_u64.to_le_bytes()].concat());
+    let alive = || send(NODES, [&[FORMAT, ALIVE][..], &8_u64.to_le_bytes()].concat());
     let mut script = Script { steps: vec![Step::Pause(Duration::from_millis(1200))], ..Script::new([]) };
     for (number, more) in ["", r#","left":true"#].into_iter().enumerate() {
         script = script.on(2 * number, Port::Redis, [report(more), alive()]);
@@ -252,7 +255,7 @@ fn direct() -> Script {
             send(NODE, frame(PRESENCE, &[&room, &[1], &id, &[8; 8], &count(1), &count(0), &count(0)])),
             send(NODE, frame(REVOCATIONS, &[&[0], &id, &[0]])),
             send(NODE, frame(REVOCATIONS, &[&[1], &id, &count(1), &filter, &[1; 8]])),
-            send(NODES, frame(REVOCATIONS, &[&[2], &id])),
+            send(NODES, frame(REVOCATIONS, &[&[2], &count(1), &filter, &[1; 8]])),
         ],
     )
 }
@@ -370,4 +373,18 @@ fn python() -> Script {
             send("callback", r#""sid":"unknown","id":1,"args":[]"#),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn frames_have_the_version_of_the_server() -> anyhow::Result<()> {
+        let frames = include_str!("../../../crates/cluster/tests/frames.txt");
+        let version = frames.lines().next().context("the file is empty")?;
+        assert_eq!(version, format!("version {FORMAT}"));
+        Ok(())
+    }
 }
