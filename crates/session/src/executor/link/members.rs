@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 type Clients = BTreeSet<ClientId>;
 
-/// With more exceptions, their members are collected first. Otherwise, each client would be looked up in each of them.
+/// With more exceptions, their members are collected first, unless that is more work. Otherwise, each client would be looked up in each
+/// of them.
 const EXCEPT_LOOKUPS_MAX: usize = 4;
 
 /// Approximate size of a client's place in a room, with the room's place in the client's list.
@@ -170,9 +171,12 @@ impl Members {
             }
             rooms
         };
+        let size = |rooms: &[&Clients]| rooms.iter().map(|room| room.len()).sum::<usize>();
         let collected: Clients;
+        let included = named(rooms);
+        let candidates = || if rooms.is_empty() { place.all.len() } else { size(&included) };
         let mut except = named(except);
-        if except.len() > EXCEPT_LOOKUPS_MAX {
+        if except.len() > EXCEPT_LOOKUPS_MAX && size(&except) < candidates().saturating_mul(except.len()) {
             collected = except.iter().flat_map(|room| room.iter()).copied().collect();
             except = SmallVec::from_slice(&[&collected]);
         }
@@ -180,10 +184,9 @@ impl Members {
         if rooms.is_empty() {
             return place.all.iter().filter(is_left).copied().collect();
         }
-        let rooms = named(rooms);
         let mut found: Vec<ClientId> =
-            rooms.iter().flat_map(|room| room.iter()).filter(is_left).copied().collect();
-        if rooms.len() > 1 {
+            included.iter().flat_map(|room| room.iter()).filter(is_left).copied().collect();
+        if included.len() > 1 {
             found.sort_unstable();
             found.dedup();
         }

@@ -63,6 +63,11 @@ fn selections_are_unions_without_exceptions() {
     table.add(4, &["c", "d"]);
     table.check(&[], &["id-1", "id-2", "a", "id-4", "c", "d", "c"], &[3]);
     table.check(&["b", "d"], &["id-1", "a", "id-4", "c", "d"], &[3]);
+    // One client is looked up in rooms that have more members.
+    let except = ["id-1", "id-2", "a", "id-4", "c"];
+    table.check(&["id-3"], &except, &[3]);
+    table.check(&["id-2"], &except, &[]);
+    table.check(&["nobody"], &except, &[]);
     assert_eq!(table.members.select(LinkApp(1), &table.namespace, &[], &[]), [], "another application");
     assert_eq!(table.members.select(APP, &"/other".into(), &[], &[]), [], "another namespace");
 }
