@@ -30,7 +30,8 @@ pub const IDENTITY_BYTES_MAX: usize = 255;
 /// Maximum length of a namespace's name, in bytes. Clients choose the names of dynamic namespaces.
 pub const NAMESPACE_NAME_BYTES_MAX: usize = 256;
 
-/// Maximum length of the rooms that a SELECT joins or leaves, in bytes. The workers of the changed sockets receive them.
+/// Maximum length of the rooms that a SELECT joins or leaves, in bytes, unless it is local. The workers of the changed sockets receive
+/// them.
 pub const TARGETS_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum length of the names of all namespaces that a worker declares, in bytes.

@@ -412,7 +412,8 @@ impl Link {
                 }
             }
             WorkerEntry::Select { ref select, .. }
-                if select.targets.iter().map(|room| room.len()).sum::<usize>() > TARGETS_BYTES_MAX =>
+                if !select.flags.is_local
+                    && select.targets.iter().map(|room| room.len()).sum::<usize>() > TARGETS_BYTES_MAX =>
             {
                 return Err(LinkError::Targets);
             }

@@ -217,7 +217,7 @@ impl State {
             metric(
                 Counter,
                 "link_sessions_lost",
-                "Sessions closed because their worker crashed (on_crash = disconnect) or no worker took them in time, by application and reason",
+                "Sessions closed because their worker crashed (on_crash = disconnect) or no worker took them in time or could take their rooms (more than 4 MiB), by application and reason",
                 self.by_label("reason", |app| {
                     [("crash", app.stats.sessions_crashed), ("no_worker", app.stats.sessions_without_worker)]
                 }),

@@ -239,19 +239,20 @@ fn a_frame_that_breaks_a_rule_ends_the_link() {
     check_refused(b"\x01\0\0\0\0\0\0\0\x11\x0f\0\0\0{\"mode\":\"done\"}", Unexpected("BYE"));
 }
 
-/// The workers of the changed sockets receive the rooms.
+/// The workers of the changed sockets receive the rooms, unless the change is local.
 #[test]
 fn the_rooms_that_a_select_joins_are_bounded() {
     let mut rig = Rig::new("drop");
-    let select = |count: usize| {
+    let select = |count: usize, is_local: bool| {
         let targets = vec![name(&"x".repeat(1_024)); count];
-        let (flags, rooms, except) = (SelectFlags::default(), names([]), names([]));
+        let (flags, rooms, except) = (SelectFlags { is_local, closes: false }, names([]), names([]));
         let select = Select { change: Change::Join, flags, rooms, except, targets };
         WorkerEntry::Select { namespace: Namespace(0), select }
     };
     let declare = WorkerEntry::Nsp { namespace: Namespace(0), name: name("/") };
-    assert_eq!(rig.worker_writes(&[declare, select(1_024)]), [Event::Entry(select(1_024))]);
-    assert_eq!(rig.worker_writes(&[select(1_025)]), [Event::Ended(End::Failed(LinkError::Targets))]);
+    assert_eq!(rig.worker_writes(&[declare, select(1_024, false)]), [Event::Entry(select(1_024, false))]);
+    assert_eq!(rig.worker_writes(&[select(2_000, true)]), [Event::Entry(select(2_000, true))]);
+    assert_eq!(rig.worker_writes(&[select(1_025, false)]), [Event::Ended(End::Failed(LinkError::Targets))]);
 }
 
 /// 16 MiB of short entries would need several hundred MiB when they are read.
