@@ -41,8 +41,8 @@ pub(super) struct Comparison {
     pub(super) wanted: Notify,
     /// The node that is asked for a page, and the receiver of the page.
     asked: Mutex<Option<(NodeId, oneshot::Sender<Page>)>>,
-    /// `true` if this node's list had no room for an entry of another node, until it is equal to another list again. Meanwhile, the node
-    /// doesn't answer: its list isn't the one to copy.
+    /// `true` if this node's list had no room for an entry of another node, until it has room for a whole other list, or no other node
+    /// answers. Meanwhile, the node doesn't answer: its list isn't the one to copy.
     is_full: AtomicBool,
 }
 
@@ -52,36 +52,43 @@ impl Cluster {
         let Some(list) = &self.options.revocations else { return std::future::pending().await };
         loop {
             let _ = timeout(REVOCATIONS_INTERVAL, self.comparison.wanted.notified()).await;
+            // If no other node answers, their lists may be full. This node answers them from now on, even if its own list is full.
+            let mut had_room = true;
             // All nodes ask the same one, so an entry that a node lacks arrives there at once, or after the next comparison of a node
             // that has it.
             for node in self.others() {
-                if self.compare_revocations(node, list, plane).await {
+                if let Some(room) = self.compare_revocations(node, list, plane).await {
+                    had_room = room;
                     break;
                 }
+            }
+            if had_room {
+                self.comparison.is_full.store(false, Ordering::Relaxed);
             }
         }
     }
 
-    /// Merges the list of another node, and sends all nodes the entries that it lacks. Returns `false` if the node doesn't answer.
+    /// Merges the list of another node, and sends all nodes the entries that it lacks. Returns `Some(true)` if this node's list had room for
+    /// all entries, and `None` if the other node doesn't answer.
     async fn compare_revocations(
         &self,
         node: NodeId,
         list: &Arc<dyn RevocationList>,
         plane: &dyn LocalNode,
-    ) -> bool {
-        let mut after = None;
+    ) -> Option<bool> {
+        let (mut after, mut had_room) = (None, true);
         loop {
             let (answer, page) = oneshot::channel();
             *self.comparison.asked.lock() = Some((node, answer));
-            let ask = RevocationsFrame::Ask { digest: list.digest(), after: after.clone() };
+            let own = list.digest();
+            let ask = RevocationsFrame::Ask { digest: own, after: after.clone() };
             self.send_revocations(Channel::Node(node), ask);
-            let Ok(Ok((digest, page))) = timeout(SURVEY_TIMEOUT, page).await else { return false };
-            if !self.merge_revocations(list, &page, plane) {
-                return true;
-            }
-            if list.digest() == digest {
-                self.comparison.is_full.store(false, Ordering::Relaxed);
-                return true;
+            let (digest, page) = timeout(SURVEY_TIMEOUT, page).await.ok()?.ok()?;
+            // The other node may lack entries of this node, even if this node has no room for those of the other node.
+            had_room &= self.merge_revocations(list, &page, plane);
+            // If the lists were equal, the page is empty, whatever this node has added since.
+            if digest == own || digest == list.digest() {
+                return Some(had_room);
             }
             let is_last = page.len() < REVOCATIONS_MAX;
             for entries in lacking(&**list, after.as_ref(), &page, is_last).chunks(REVOCATIONS_MAX) {
@@ -89,7 +96,7 @@ impl Cluster {
                 sleep(ADDED_INTERVAL).await;
             }
             if is_last {
-                return true;
+                return Some(had_room);
             }
             after = page.into_iter().next_back().map(|entry| entry.filter);
         }
@@ -145,8 +152,7 @@ impl Cluster {
 
     /// Notes that the list had no room for an entry. Returns `true` if it had.
     fn note_merged(&self, merged: Result<bool, RevocationsFull>) -> bool {
-        if merged.is_err() {
-            self.comparison.is_full.store(true, Ordering::Relaxed);
+        if merged.is_err() && !self.comparison.is_full.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "the list of revocations is full: some of other nodes aren't kept; raise revocations_max in [auth]"
             );
@@ -176,8 +182,8 @@ impl Cluster {
     }
 }
 
-/// The entries of this node's list from `after` to the end of another node's page that the page lacks, or has with an earlier time. The page has
-/// been merged. `is_last`: no page follows.
+/// The entries of this node's list from `after` to the end of another node's page that the page lacks, or has with another time. If this node's
+/// list had room, the page has been merged. `is_last`: no page follows.
 fn lacking(
     list: &dyn RevocationList,
     after: Option<&IdentityFilter>,
@@ -188,31 +194,26 @@ fn lacking(
         [issuer, subject, token_id].map(Clone::clone)
     };
     let times = page.iter().map(|entry| (subject(&entry.filter), entry.filter.issued_before));
-    let mut theirs: HashMap<_, _> = times.collect();
-    let (mut lacking, mut since_last) = (Vec::new(), Vec::new());
-    let mut after = after.cloned();
+    let theirs: HashMap<_, _> = times.collect();
+    // The first entry after the page, which belongs to the next page.
+    let end = page.last().filter(|_| !is_last);
+    let end = end.and_then(|last| list.entries(Some(&last.filter), 1).into_iter().next());
+    let end = end.map(|entry| subject(&entry.filter));
+    let (mut lacking, mut after) = (Vec::new(), after.cloned());
     loop {
         let own = list.entries(after.as_ref(), REVOCATIONS_MAX);
-        let Some(last) = own.last() else { break };
+        let Some(last) = own.last() else { return lacking };
         after = Some(last.filter.clone());
         for entry in own {
-            match theirs.remove(&subject(&entry.filter)) {
-                Some(time) => {
-                    lacking.append(&mut since_last);
-                    lacking.extend((time != entry.filter.issued_before).then_some(entry));
-                }
-                None => since_last.push(entry),
-            }
-            if theirs.is_empty() && !is_last {
+            let key = subject(&entry.filter);
+            if end.as_ref() == Some(&key) {
                 return lacking;
+            }
+            if theirs.get(&key) != Some(&entry.filter.issued_before) {
+                lacking.push(entry);
             }
         }
     }
-    // Entries after the page belong to the next one.
-    if is_last {
-        lacking.append(&mut since_last);
-    }
-    lacking
 }
 
 fn bytes_of(entry: &Revoked) -> usize {
@@ -268,7 +269,8 @@ mod tests {
         check(Some("c"), &[("d", 1)], true, &[("e", 1)]);
         check(None, &[], true, own.0);
         check(Some("e"), &[], true, &[]);
-        // This node didn't keep `x`, which may have expired.
-        check(None, &[("b", 1), ("d", 1), ("x", 1)], false, &[("a", 1), ("c", 2)]);
+        // This node didn't keep `bb` and `x`: they may have expired, or its list had no room for them.
+        check(None, &[("b", 1), ("bb", 1)], false, &[("a", 1)]);
+        check(None, &[("b", 1), ("d", 1), ("x", 1)], false, &[("a", 1), ("c", 2), ("e", 1)]);
     }
 }

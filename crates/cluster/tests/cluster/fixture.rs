@@ -73,43 +73,66 @@ impl<E: Engine, F: Fn(&E, Request) -> Answer + Send + Sync> Engine for Intercept
     }
 }
 
-/// A list of revoked users, with its maximum number of entries.
+/// A list of revoked users.
 #[derive(Debug)]
-pub(crate) struct Users(Mutex<BTreeMap<Arc<str>, Revoked>>, usize);
+pub(crate) struct Users {
+    list: Mutex<BTreeMap<Arc<str>, Revoked>>,
+    entries_max: usize,
+    /// The entry to add as soon as the digest has been read.
+    late: Mutex<Option<Revoked>>,
+}
 
 impl Users {
     pub(crate) fn new(entries_max: usize) -> Self {
-        Self(Mutex::default(), entries_max)
+        Self { list: Mutex::default(), entries_max, late: Mutex::default() }
+    }
+
+    /// Adds an entry as soon as the digest has been read.
+    pub(crate) fn add_after_digest(&self, entry: Revoked) {
+        *self.late.lock().unwrap() = Some(entry);
+    }
+
+    /// Removes an entry, as a list does when no token of the user can be valid any more.
+    pub(crate) fn expire(&self, name: &str) {
+        self.list.lock().unwrap().remove(name);
+    }
+
+    /// Names of the revoked users.
+    pub(crate) fn names(&self) -> Vec<Arc<str>> {
+        self.list.lock().unwrap().keys().cloned().collect()
     }
 
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().unwrap().len()
+        self.list.lock().unwrap().len()
     }
 }
 
 impl RevocationList for Users {
     fn digest(&self) -> u64 {
-        let list = self.0.lock().unwrap();
+        let mut list = self.list.lock().unwrap();
         let number = |name: &Arc<str>| {
             name.bytes().fold(0_u64, |n, byte| n.wrapping_mul(31).wrapping_add(byte.into()))
         };
-        list.keys().map(number).fold(list.len() as u64, u64::wrapping_add)
+        let digest = list.keys().map(number).fold(list.len() as u64, u64::wrapping_add);
+        let late = self.late.lock().unwrap().take();
+        list.extend(late.map(|entry| (entry.filter.subject.clone().unwrap(), entry)));
+        digest
     }
 
     fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked> {
         let after = after.and_then(|filter| filter.subject.clone());
-        let list = self.0.lock().unwrap();
+        let list = self.list.lock().unwrap();
         let follows = |(name, _): &(&Arc<str>, &Revoked)| after.as_ref().is_none_or(|after| *name > after);
         list.iter().filter(follows).take(count).map(|(_, entry)| entry.clone()).collect()
     }
 
     fn merge(&self, entries: Vec<Revoked>) -> Result<bool, RevocationsFull> {
-        let mut list = self.0.lock().unwrap();
+        let mut list = self.list.lock().unwrap();
         let before = list.len();
         for entry in entries {
             let name = entry.filter.subject.clone().unwrap();
-            if list.len() == self.1 && !list.contains_key(&name) {
+            if list.len() == self.entries_max && !list.contains_key(&name) {
                 return Err(RevocationsFull);
             }
             list.entry(name).or_insert(entry);

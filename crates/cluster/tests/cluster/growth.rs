@@ -319,6 +319,27 @@ async fn a_node_that_joins_receives_the_list_of_revoked_tokens_from_one_node() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_revocation_during_a_comparison_of_equal_lists_sends_no_list() {
+    let (memory, counts) = (Memory::default(), Counts::default());
+    let lists = [(); 2].map(|()| Arc::new(Users::new(2_000)));
+    for list in &lists {
+        list.merge((0..1_000).map(|n| user(&format!("all{n:05}"))).collect()).unwrap();
+    }
+    let [in_a, in_b] = &lists;
+    let _a = Node::with(&memory, &counts, in_a.clone());
+    // The nodes compare their lists at different times.
+    pass(10 * SECOND).await;
+    let _b = Node::with(&memory, &counts, in_b.clone());
+    pass(15 * SECOND).await;
+    let compared = traffic(&counts, 10 * SECOND, || in_a.add_after_digest(user("late"))).await;
+    assert_eq!((in_a.len(), in_b.len()), (1_001, 1_000));
+    assert!(compared.sent_bytes < 1_000, "{compared:?}");
+    // The next comparison finds the entry.
+    pass(30 * SECOND).await;
+    assert_eq!(in_b.len(), 1_001);
+}
+
 /// The cores don't know their node's id.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_receives_a_list_of_versions_is_node_0_in_it() {

@@ -1152,6 +1152,42 @@ async fn a_revocation_reaches_all_nodes_and_those_that_come_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nodes_with_full_lists_repair_lost_revocations_as_soon_as_there_is_room() {
+    let memory = Memory::default();
+    let (a, in_a) = keeper(&memory, "a", 1, 2);
+    let (b, in_b) = keeper(&memory, "b", 1, 2);
+    pass(HEARTBEAT_INTERVAL + MOMENT).await;
+    // Each node gets an entry of its own at the same time, and has no room for the other's.
+    in_a.merge(vec![user("old"), user("x")]).unwrap();
+    in_b.merge(vec![user("old"), user("y")]).unwrap();
+    for (node, name) in [(&a, "x"), (&b, "y")] {
+        let recheck = Recheck { filter: user(name).filter, action: RecheckAction::Disconnect };
+        answer_to(|done| node.all.recheck(recheck, done)).await.unwrap();
+    }
+    pass(4 * REVOCATIONS_INTERVAL).await;
+    let names = || [&in_a, &in_b].map(|list| list.names().join(" "));
+    assert_eq!(names(), ["old x", "old y"]);
+    [&in_a, &in_b].into_iter().for_each(|list| list.expire("old"));
+    pass(2 * (REVOCATIONS_INTERVAL + SURVEY_TIMEOUT)).await;
+    assert_eq!(names(), ["x y", "x y"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_list_is_full_sends_the_entries_that_others_lack() {
+    let memory = Memory::default();
+    let (a, in_a) = keeper(&memory, "a", 1, 5);
+    let (_b, in_b) = keeper(&memory, "b", 1, 1);
+    pass(HEARTBEAT_INTERVAL + MOMENT).await;
+    // Node a hasn't received the message with this entry.
+    in_b.merge(vec![user("y")]).unwrap();
+    in_a.merge(vec![user("x")]).unwrap();
+    let recheck = Recheck { filter: user("x").filter, action: RecheckAction::Disconnect };
+    assert_eq!(answer_to(|done| a.all.recheck(recheck, done)).await.unwrap().missing_nodes, ["b"]);
+    pass(REVOCATIONS_INTERVAL + SURVEY_TIMEOUT).await;
+    assert_eq!((in_a.names().join(" "), in_b.names().join(" ")), ("x y".into(), "y".into()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_does_not_answer_is_not_the_only_one_asked_for_revocations() {
     let memory = Memory::default();
     // A node that has died a moment ago. Its id is the first one.
