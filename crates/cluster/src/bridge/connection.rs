@@ -147,6 +147,7 @@ impl Bridge {
             tracing::info!(prefix = self.options.prefix, "the connection to Redis is back");
         }
         let mut probe = tokio::time::interval(PROBE_INTERVAL);
+        let mut cluster_seen = None;
         loop {
             tokio::select! {
                 reason = link.closed() => return reason,
@@ -163,6 +164,9 @@ impl Bridge {
                             let mut pipeline = Pipeline::new();
                             pipeline.cmd("PUBLISH").arg(&*self.probe).arg("");
                             link.send(&pipeline).await?;
+                        } else {
+                            // For unsharded channels, the publisher watches the cluster.
+                            link.watch_cluster(&mut cluster_seen).await?;
                         }
                         link.check().await
                     };

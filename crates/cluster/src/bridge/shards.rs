@@ -1,9 +1,9 @@
 //! Sharded channels on a Redis Cluster. Each channel belongs to the primary that has its slot, and is subscribed and published
 //! there.
 //!
-//! Slots are read again every 10 to 28 s, when a primary reports that one has moved, and when a connection is lost. A primary refuses
-//! subscriptions and messages for a slot that has moved, and ends its existing subscriptions. Messages of several channels may overtake
-//! each other.
+//! Slots are read again every 10 to 28 s, when a primary reports that one has moved, and when a connection is lost; every 2 s while a slot
+//! has no primary. A primary refuses subscriptions and messages for a slot that has moved, and ends its existing subscriptions. Messages of
+//! several channels may overtake each other.
 
 use super::Bridge;
 use super::protocol::Published;
@@ -231,7 +231,8 @@ impl Bridge {
             }
             // Removes tasks that have ended.
             while tasks.try_join_next().is_some() {}
-            let interval = slots::interval(!is_reported && self.shards.are_up());
+            let is_settled = !is_reported && slots::are_covered(&ranges) && self.shards.are_up();
+            let interval = slots::interval(is_settled);
             has_moved |= timeout(interval, self.shards.moved.notified()).await.is_ok();
             sleep(MOVED_DELAY).await;
         }

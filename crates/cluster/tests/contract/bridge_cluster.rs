@@ -1,7 +1,7 @@
 //! Namespaces shared with Socket.IO's servers over a Redis Cluster. The user has only the permissions listed in
 //! docs/cluster.md.
 
-use crate::redis_cluster::RedisCluster;
+use crate::redis_cluster::{PRIMARIES, RedisCluster, asked, calls};
 use crate::redis_server::RedisServer;
 use crate::sleep_ms;
 use std::sync::{Arc, Mutex};
@@ -170,6 +170,29 @@ async fn each_adapter_works_on_a_redis_cluster_with_the_permissions_of_the_page(
             assert_eq!((a.metric(name), b.metric(name)), (0, 0), "{adapter:?}: {name}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sharded_channels_leave_a_primary_that_is_cut_off_and_replaced() {
+    let Some(cluster) = RedisCluster::with_user(1, "60000", &permissions()) else { return };
+    let (_, primary) = cluster.slot_of("socket.io#/#red#");
+    let other = (primary + 1) % PRIMARIES;
+    let a = Member::start(cluster.url_at(other), Adapter::Sharded).await;
+    // The bridge reads the slots once more soon after its start.
+    let slots_read = || asked(&cluster, "slots").iter().sum::<usize>();
+    let at_start = slots_read();
+    until("the slots are read again", || slots_read() > at_start).await;
+    cluster.isolate(primary);
+    // This bridge connects to the new primary.
+    let b = Member::start(cluster.url_at(other), Adapter::Sharded).await;
+    // Each bridge checks its connection to this server in each round of probes.
+    let checks = || calls(&cluster.nodes[other], "info");
+    let before = checks();
+    meet(|text| a.say(text), "a met b", &[&b]).await;
+    meet(|text| b.say(text), "b met a", &[&a]).await;
+    let taken = checks() - before;
+    // Without a reason, a bridge reads the slots after 10 to 28 s.
+    assert!(taken <= 6, "after {taken} checks");
 }
 
 #[tokio::test(flavor = "multi_thread")]

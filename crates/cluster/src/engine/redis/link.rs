@@ -144,7 +144,7 @@ impl Link {
 
     /// Compares the cluster, as this node of it sees it, with `seen`. If it has changed or is down, this node may be cut off from the
     /// others, or removed: the next check reads the primaries again.
-    pub(super) async fn watch_cluster(&self, seen: &mut Option<String>) -> Result<(), String> {
+    pub(crate) async fn watch_cluster(&self, seen: &mut Option<String>) -> Result<(), String> {
         if !self.server.is_cluster() {
             return Ok(());
         }

@@ -78,6 +78,8 @@ async fn serve_lane(shared: Arc<Shared>, lane: Arc<Lane>) {
         let reason = serve(&shared, &lane, &mut link, &mut sent).await;
         lane.set_sender(None);
         shared.outages.begin((Role::Requests, lane.endpoint.clone()), &reason);
+        // Another primary may have its slots, even if this one can be connected again.
+        shared.requests.moved.notify_one();
     }
 }
 

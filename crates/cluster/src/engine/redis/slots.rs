@@ -24,6 +24,11 @@ pub(crate) fn interval(is_settled: bool) -> Duration {
     if is_settled { Duration::from_millis(fastrand::u64(INTERVAL_MS)) } else { PROBE_INTERVAL }
 }
 
+/// Returns `true` if each slot has a primary.
+pub(crate) fn are_covered(ranges: &[(RangeInclusive<u16>, Endpoint)]) -> bool {
+    ranges.iter().map(|(slots, _)| slots.len()).sum::<usize>() == ALL.len()
+}
+
 /// Ranges of slots with their primaries.
 pub(super) type Ranges = Vec<(RangeInclusive<u16>, Endpoint)>;
 
@@ -159,7 +164,12 @@ mod tests {
         let at = |host: &str| Endpoint { host: host.into(), port: 7_000 };
         let reply = Value::Array(vec![range(100, 16_383, "b"), range(0, 99, "")]);
         let expected = vec![(0..=99, vec![at("a"), at("c")]), (100..=16_383, vec![at("b"), at("c")])];
+        let mut ranges: Ranges =
+            expected.iter().map(|(slots, nodes)| (slots.clone(), nodes[0].clone())).collect();
         assert_eq!(nodes(reply, "a"), Some(expected));
+        assert!(are_covered(&ranges));
+        ranges[1].0 = 101..=16_383;
+        assert!(!are_covered(&ranges));
         let no_node = Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(1)])]);
         assert_eq!(nodes(no_node, "a"), None);
         for wrong in [Value::Nil, Value::Array(vec![Value::Nil]), Value::Array(vec![range(-1, 3, "a")])] {
