@@ -203,10 +203,8 @@ pub(super) async fn node_sessions(Shared(state): Shared<Arc<State>>, uri: Uri) -
 
 fn sessions_response(state: &State, list: SessionList) -> Response<Body> {
     let truncated = list.sessions.len() < list.count;
-    let sessions: Vec<_> = list.sessions.into_iter().map(|info| Session::new(info, state)).collect();
-    // A socket that has moved to another node has ended at the first one, and keeps its id.
-    let has_moved = |ended: &EndedSession| sessions.iter().any(|session| session.id == ended.id);
-    let ended = list.ended.into_iter().filter(|ended| !has_moved(ended)).map(Ended::from).collect();
+    let sessions = list.sessions.into_iter().map(|info| Session::new(info, state)).collect();
+    let ended = list.ended.into_iter().map(Ended::from).collect();
     let (count, missing_nodes) = (list.count, list.missing_nodes);
     json(StatusCode::OK, &Sessions { sessions, ended, count, truncated, missing_nodes })
 }

@@ -148,9 +148,11 @@ impl Executor {
         self.subscribe_moved(session, socket)
     }
 
+    /// Closes the session of a socket that has moved to another node, or that arrived from one and isn't used. Lists don't show
+    /// this end: the socket lives on the other node, or this node no longer knows its id.
     fn end_moved(&mut self, slot: usize, session: SessionId) {
         self.recovery.remove(slot);
-        self.close_session(session);
+        self.close_unlisted(session);
     }
 
     /// Ends sockets that arrived too late, or whose clients have disconnected.
@@ -209,12 +211,12 @@ impl Executor {
             // The client may have reconnected to this node since `Describe`.
             SocketRequest::Take if !self.recovery.is_suspended(slot) => return None,
             SocketRequest::Take => {
-                let departure = self.hub.handle_departure(session, *last, MOVING_BYTES_MAX);
-                if departure.is_ok() {
-                    self.report_departure(session);
-                }
+                let Ok(departure) = self.hub.handle_departure(session, *last, MOVING_BYTES_MAX) else {
+                    self.end_suspended(slot);
+                    return None;
+                };
+                self.report_departure(session);
                 self.end_moved(slot, session);
-                let departure = departure.ok()?;
                 let missed = departure.missed.into_iter().filter_map(|(publication, is_direct)| {
                     let Body::Message { event, data, .. } = publication.body() else { return None };
                     let (event, data) = (event.clone(), data.clone());

@@ -77,6 +77,11 @@ impl Executor {
     /// Closes a session.
     pub fn close_session(&mut self, session: SessionId) {
         self.note_end(session);
+        self.close_unlisted(session);
+    }
+
+    /// Closes a session whose end isn't kept for lists.
+    pub(super) fn close_unlisted(&mut self, session: SessionId) {
         self.forget_session(session);
         self.hub.handle_close(session);
     }
