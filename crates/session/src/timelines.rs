@@ -120,9 +120,9 @@ impl Timelines {
         self.ended.push_back(ended);
     }
 
-    /// Returns a session that has ended. `None` if newer ones have replaced it, or if it hasn't ended.
-    pub(crate) fn ended(&self, session: SessionId) -> Option<Ended> {
-        self.ended.iter().rev().find(|ended| ended.session == session).copied()
+    /// Iterates over those of the sessions whose ends are kept, newest end first. `sessions` are sorted.
+    pub(crate) fn ended_of(&self, sessions: &[SessionId]) -> impl Iterator<Item = Ended> {
+        self.ended.iter().rev().filter(move |ended| sessions.binary_search(&ended.session).is_ok()).copied()
     }
 
     /// Number of ended sessions that can be looked up.
@@ -234,8 +234,11 @@ mod tests {
             all.end(Ended { session: session(n), protocol: "sse", source: n, opened_at, ended_at });
         }
         assert_eq!(all.ended_count(), ENDED_MAX);
-        let found = |n| all.ended(session(n)).map(|ended| (ended.source, ended.opened_at, ended.ended_at));
-        assert_eq!([found(2), found(3), found(ends)], [None, Some((3, 3, 4)), None]);
+        let named = [2, 3, ends - 1, ends].map(session);
+        let found: Vec<_> =
+            all.ended_of(&named).map(|ended| (ended.source, ended.opened_at, ended.ended_at)).collect();
+        let newest = ends as u32 - 1;
+        assert_eq!(found, [(ends - 1, newest, newest + 1), (3, 3, 4)]);
         assert!((ENDED_MAX * 40..200_000).contains(&all.bytes()), "{}", all.bytes());
     }
 }

@@ -4,7 +4,7 @@ use super::Protocols;
 use super::tasks::TIMELINE_STEPS;
 use crate::identity::{Owner, Sid};
 use crate::message::Envelope;
-use crate::ports::{ENDED_LISTED_MAX, Named, SessionDetails, SessionEvent, SessionInfo, SessionList, Target};
+use crate::ports::{Named, SessionDetails, SessionEvent, SessionInfo, SessionList, Target};
 use stentor_hub::SessionId;
 
 impl Protocols {
@@ -79,13 +79,16 @@ impl Protocols {
 
     /// Adds those of the sessions to a list that have ended lately. Returns the number of steps.
     pub fn list_ended(&mut self, sessions: &[SessionId], list: &mut SessionList) -> usize {
-        let ended = sessions.iter().filter(|session| self.ex.hub.tag(**session).is_none());
-        let ended: Vec<SessionId> = ended.take(ENDED_LISTED_MAX).copied().collect();
-        if !ended.is_empty() {
-            self.ex.note_drops();
+        let closed = sessions.iter().filter(|session| self.ex.hub.tag(**session).is_none());
+        let closed: Vec<SessionId> = closed.copied().collect();
+        if closed.is_empty() {
+            return 0;
         }
-        list.ended.extend(ended.iter().filter_map(|session| self.ex.ended_session(*session)));
-        ended.len() * TIMELINE_STEPS
+        self.ex.note_drops();
+        let ended = self.ex.ended_of(closed);
+        let steps = (1 + ended.len()) * TIMELINE_STEPS;
+        list.ended.extend(ended);
+        steps
     }
 
     /// Reports this turn's events of sessions and topics to the application behind the server.

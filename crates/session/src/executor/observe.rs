@@ -2,7 +2,7 @@
 
 use super::Executor;
 use crate::encode::Encoding;
-use crate::ports::{EndedSession, SessionDetails, SessionEvent, network_of};
+use crate::ports::{ENDED_LISTED_MAX, EndedSession, SessionDetails, SessionEvent, network_of};
 use crate::timelines::{Ended, Problem};
 use std::time::Instant;
 use stentor_hub::SessionId;
@@ -48,19 +48,21 @@ impl Executor {
         self.context.timelines.borrow_mut().end(Ended { session, protocol, source, opened_at, ended_at });
     }
 
-    /// Returns a session that has ended lately, with its events.
-    pub(crate) fn ended_session(&self, session: SessionId) -> Option<EndedSession> {
+    /// Returns those of the sessions that have ended lately, with their events: at most [`ENDED_LISTED_MAX`], newest end first.
+    pub(crate) fn ended_of(&self, mut sessions: Vec<SessionId>) -> Vec<EndedSession> {
+        sessions.sort_unstable();
         let start = self.context.clock.start_seconds();
         let timelines = self.context.timelines.borrow();
-        let Ended { protocol, source, opened_at, ended_at, .. } = timelines.ended(session)?;
-        Some(EndedSession {
+        let ended = timelines.ended_of(&sessions).take(ENDED_LISTED_MAX);
+        let listed = ended.map(|Ended { session, protocol, source, opened_at, ended_at }| EndedSession {
             id: self.public_id(session).to_string(),
             protocol: protocol.into(),
             address: network_of(source),
             since: start + u64::from(opened_at),
             ended: start + u64::from(ended_at),
             timeline: timelines.of(session, start),
-        })
+        });
+        listed.collect()
     }
 
     /// Counts an error in the protocol of a client, and records it in the timelines of the client's sessions.

@@ -12,10 +12,11 @@ use crate::app::{Echo, Envelope, RoomsApp};
 use crate::encode::Encoding;
 use crate::identity::{Owner, Service};
 use crate::options::SockJs;
+use crate::ports::ENDED_LISTED_MAX;
 use crate::rule::Rooms;
 use rig::{Conn, Machine, Rig, frame, text, upgrade};
 use std::time::Duration;
-use stentor_hub::{HistoryLimits, Policy, Room};
+use stentor_hub::{HistoryLimits, Policy, Room, SessionId};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -93,4 +94,23 @@ fn a_leave_after_a_gap_in_another_room_loses_nothing() {
     let at = ["history_expired", "first", "second", "left"].map(|news| received.find(news));
     assert!(at.is_sorted() && at[0].is_some(), "{at:?}: {received}");
     assert_eq!(rig.ex.poll_notice(), None, "it was notified once");
+}
+
+/// Many of the ids that a request names may be older than all kept ends.
+#[test]
+fn an_end_is_found_among_many_ids_whose_ends_are_not_kept() {
+    let mut rig = Rig::new(Box::new(Echo), |_| {});
+    let [_, session] = [0, 1].map(|index| {
+        let (encoding, owner) =
+            (Encoding::websocket(Envelope::V1, false), Owner::Connection(index, Service::default()));
+        rig.ex.open_session(encoding, owner, 0, None)
+    });
+    let id = rig.ex.public_id(session).to_string();
+    rig.ex.close_session(session);
+    // Later sessions in the place of the first one, whose ids are smaller.
+    let forgotten =
+        (1..=2 * ENDED_LISTED_MAX as u64).map(|generation| SessionId::from_bits(generation << 32));
+    let named: Vec<SessionId> = forgotten.chain([session]).collect();
+    let ended = rig.ex.ended_of(named).into_iter().map(|ended| ended.id);
+    assert_eq!(ended.collect::<Vec<_>>(), [id]);
 }
