@@ -6,6 +6,7 @@ use super::publish::ask;
 use super::{Refusal, State, json};
 use crate::feeds::Request;
 use crate::schedule::{KeyList, KeysQuery};
+use crate::signals;
 use crate::unix_time::unix_millis;
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -41,7 +42,8 @@ struct Feed<'a> {
     state: &'a str,
     document_bytes: usize,
     subscribed: bool,
-    subscribers: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscribers: Option<usize>,
     #[serde(flatten)]
     fetches: Option<Fetches<'a>>,
 }
@@ -80,7 +82,7 @@ impl<'a> From<&'a FeedFetches> for Fetches<'a> {
 }
 
 impl<'a> Feed<'a> {
-    fn new(info: &'a FeedInfo, subscribers: usize) -> Self {
+    fn new(info: &'a FeedInfo, subscribers: Option<usize>) -> Self {
         Self {
             key: &info.key,
             node: info.node.as_deref(),
@@ -188,8 +190,8 @@ pub(super) async fn keys(Shared(state): Shared<Arc<State>>, uri: Uri) -> Respons
             Some(cluster) => ask(&state, |done| cluster.list_feeds(query.clone(), own.clone(), done)).await?,
             None => own,
         };
-        let subscribers = count_subscribers(&state, &list).await?;
-        let counts = subscribers.counts.iter().copied().chain(std::iter::repeat(0));
+        let subscribers = count_subscribers(&state, &list).await.unwrap_or_default();
+        let counts = subscribers.counts.iter().copied().map(Some).chain(std::iter::repeat(None));
         let feeds = list.feeds.iter().zip(counts).map(|(info, count)| Feed::new(info, count)).collect();
         let (count, truncated) = (list.count, list.feeds.len() < list.count);
         let missing_nodes: BTreeSet<&str> =
@@ -199,14 +201,13 @@ pub(super) async fn keys(Shared(state): Shared<Arc<State>>, uri: Uri) -> Respons
     listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
 }
 
-/// Counts the subscribers of the listed keys, on all cores and nodes.
-async fn count_subscribers(state: &Arc<State>, list: &FeedList) -> Result<SubscriberCounts, Refusal> {
+/// Counts the subscribers of the listed keys, on all cores and nodes. `None` if a core's inbox is full, because operators need the list
+/// without the numbers most when the server is overloaded.
+async fn count_subscribers(state: &State, list: &FeedList) -> Option<SubscriberCounts> {
     let key = |info: &FeedInfo| Key::parse_as(&info.key, KeyCharset::Utf8).ok();
-    // A key that the data plane gave is valid.
-    let Some(keys) = list.feeds.iter().map(key).collect::<Option<Vec<_>>>() else {
-        return Ok(SubscriberCounts::default());
-    };
-    ask(state, |done| state.data_plane.commands.count_subscribers(keys.clone(), done)).await
+    let keys: Vec<Key> = list.feeds.iter().map(key).collect::<Option<_>>()?;
+    let give = |done| state.data_plane.commands.count_subscribers(keys.clone(), done);
+    signals::command(&state.signals, Duration::ZERO, give, || ()).await.ok()
 }
 
 /// Parses the query of `GET /api/v1/feeds`.

@@ -311,7 +311,7 @@ fn list_schemas() -> Value {
             "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
             "missing_nodes": missing_nodes(),
         })),
-        "Feed": object_with(&["node", "upstream", "url", "reason", "failures", "fetch_seconds", "failing_since", "last_success", "next_fetch"], json!({
+        "Feed": object_with(&["node", "upstream", "url", "reason", "failures", "fetch_seconds", "failing_since", "last_success", "next_fetch", "subscribers"], json!({
             "key": text,
             "node": {"type": "string", "description": "The name of the node that fetches it. Only in a cluster."},
             "pushed": {"type": "boolean", "description": "Whether its document was pushed. The fields from `upstream` on are absent then."},
@@ -329,7 +329,7 @@ fn list_schemas() -> Value {
             "next_fetch": {"type": "integer", "minimum": 0, "description": "When it is fetched next, in seconds since 1970. Absent during a fetch."},
             "document_bytes": {"type": "integer", "minimum": 0, "description": "Size of the document."},
             "subscribed": {"type": "boolean", "description": "Whether it has subscribers. Without, it is forgotten after `feeds_limits.idle_ttl`."},
-            "subscribers": {"type": "integer", "minimum": 0, "description": "Sessions that are subscribed to it, on all nodes. A session whose client is disconnected counts until it ends."},
+            "subscribers": {"type": "integer", "minimum": 0, "description": "Sessions that are subscribed to it, on all nodes. A session whose client is disconnected counts until it ends. Absent while a core is overloaded."},
         })),
         "Members": object_with(&["next", "missing_nodes"], json!({
             "members": {"type": "array", "maxItems": MEMBERS_LISTED_MAX, "items": object_with(&["user", "info"], json!({

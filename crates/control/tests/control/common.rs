@@ -181,6 +181,7 @@ impl FakePlane {
                 self.commands.lock().unwrap().push(format!("{query:?}"));
                 done.answer(Ok(SessionList::new(vec![session()], 7)));
             }
+            Call::CountSubscribers(_, done) if self.is_busy() => done.answer(Err(CommandError::Busy)),
             Call::CountSubscribers(keys, done) => {
                 done.answer(Ok(SubscriberCounts {
                     counts: vec![2; keys.len()],

@@ -1,4 +1,4 @@
-//! Tests of `PUT` and `DELETE /api/v1/feeds/KEY`: what the data plane receives, and refusals.
+//! Tests of `PUT` and `DELETE /api/v1/feeds/KEY`: what the data plane receives, and refusals. Tests of the list of these keys.
 
 use crate::common::*;
 use std::io::Write;
@@ -78,6 +78,22 @@ async fn documents_reach_the_data_plane_with_their_patches() {
     ])
     .await;
     assert!(!rig.plane.has_updates());
+}
+
+/// The control plane has the list without the data plane, which only counts the subscribers.
+#[tokio::test]
+async fn keys_are_listed_at_once_while_a_core_is_overloaded() {
+    let rig = rig(|_| {});
+    put_new(&rig, "k", "1").await;
+    rig.plane.expect(&["k=1"]).await;
+    let listed = |subscribers: &str| {
+        let feed = r#""key":"k","pushed":true,"state":"live","document_bytes":1,"subscribed":false"#;
+        (200, format!("{{\"feeds\":[{{{feed}{subscribers}}}],\"count\":1,\"truncated\":false}}\n"))
+    };
+    assert_eq!(rig.admin("/api/v1/feeds").await, listed(r#","subscribers":2"#));
+    rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
+    assert_eq!(rig.admin("/api/v1/feeds").await, listed(""));
+    assert_eq!(rig.plane.refusals.load(Ordering::SeqCst), 1, "it doesn't repeat the question");
 }
 
 #[tokio::test]

@@ -314,7 +314,7 @@ const openKey = (key) => open(`Feed ${key}`, async () => {
   const feed = feeds.find((other) => other.key === key);
   if (!feed) return undefined;
   const { node, failing_since: failing, last_success: succeeded, next_fetch: next } = feed;
-  const document = [['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribers]];
+  const document = [['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribers ?? '–']];
   if (feed.pushed) return { facts: [['state', feed.state], ['source', 'pushed by a backend'], ...document] };
   const left = next === undefined ? 0 : next - Date.now() / 1000;
   return {
@@ -397,7 +397,7 @@ const VIEWS = {
   }],
   keys: ['Feed keys', 'Part of the key', async (search) => {
     const { feeds, count, truncated, missing_nodes: missing } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(search)}`);
-    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.subscribers), number(feed.failures ?? 0), number(feed.fetch_seconds ?? 0, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.pushed ? 'pushed' : feed.upstream, feed.node ?? '–', feed.reason ?? '']);
+    const rows = feeds.map((feed) => [{ text: feed.key, open: () => openKey(feed.key) }, feed.state, number(feed.subscribers ?? '–'), number(feed.failures ?? 0), number(feed.fetch_seconds ?? 0, seconds(feed)), number(feed.document_bytes, bytes(feed.document_bytes)), feed.pushed ? 'pushed' : feed.upstream, feed.node ?? '–', feed.reason ?? '']);
     return { head: ['key', 'state', 'subscribers', 'failures', 'last fetch took', 'document', 'upstream', 'node', 'reason'], rows, note: `Failing keys first, then stale ones, then the slowest; then those with pushed documents.${truncated ? ` Shows ${show(feeds.length)} of ${plural(count, 'key')}: search to see others.` : ''}${missing ? ` Without those of ${missing.join(', ')}, which didn’t answer.` : ''}` };
   }],
   users: ['Users', 'Part of the user’s id', async (search) => {
