@@ -205,6 +205,13 @@ for (const browser of browserNames) {
       await page.locator('#list button').filter({ hasText: 'news/1' }).click();
       await until(() => document.querySelector('#facts').textContent === 'statelivesourcepushed by a backenddocument7 Bsubscribers0');
       assert.equal(await page.locator('#actions button').count(), 0);
+      await page.route(/\/api\/v1\/feeds\?/, async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...await response.json(), missing_nodes: ['b', 'c'] } });
+      });
+      await until(() => document.querySelector('#facts').textContent.endsWith('subscribers0, without those of b, c, which didn’t answer'));
+      // A request in flight would outlive the server.
+      await page.unrouteAll({ behavior: 'wait' });
     });
 
     test('the keyboard reaches the search by a link, and the header fits on 400 pixels', async (t) => {

@@ -310,11 +310,12 @@ const openUpstream = (name) => open(`Upstream ${name}`, async () => {
 
 /** Actions and facts of a key that is fetched, or of one with a pushed document. */
 const openKey = (key) => open(`Feed ${key}`, async () => {
-  const { feeds } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(key)}`);
+  const { feeds, missing_nodes: missing } = await ask(`feeds?limit=${LISTED_MAX}&search=${encodeURIComponent(key)}`);
   const feed = feeds.find((other) => other.key === key);
   if (!feed) return undefined;
   const { node, failing_since: failing, last_success: succeeded, next_fetch: next } = feed;
-  const document = [['document', bytes(feed.document_bytes)], ['subscribers', feed.subscribers ?? '–']];
+  const subscribers = show(feed.subscribers ?? '–') + (missing ? `, without those of ${missing.join(', ')}, which didn’t answer` : '');
+  const document = [['document', bytes(feed.document_bytes)], ['subscribers', subscribers]];
   if (feed.pushed) return { facts: [['state', feed.state], ['source', 'pushed by a backend'], ...document] };
   const left = next === undefined ? 0 : next - Date.now() / 1000;
   return {
