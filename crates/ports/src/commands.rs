@@ -265,8 +265,8 @@ impl Concerned {
 
     /// Adds the result of another core or node.
     pub fn merge(&mut self, other: Self) {
-        self.sessions += other.sessions;
-        self.refused += other.refused;
+        self.sessions = self.sessions.saturating_add(other.sessions);
+        self.refused = self.refused.saturating_add(other.refused);
         self.missing_nodes.extend(other.missing_nodes);
     }
 }

@@ -100,7 +100,7 @@ impl FeedList {
         all.extend(other.feeds);
         all.sort_by_cached_key(FeedInfo::rank);
         let missing_nodes = std::mem::take(&mut self.missing_nodes);
-        *self = Self::new(all.into_iter().take(limit), self.count + other.count);
+        *self = Self::new(all.into_iter().take(limit), self.count.saturating_add(other.count));
         self.missing_nodes = [missing_nodes, other.missing_nodes].concat();
     }
 }

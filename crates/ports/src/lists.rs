@@ -40,7 +40,7 @@ impl SessionList {
 
     /// Adds the part of another core or node to a list of at most `limit` sessions.
     pub fn merge(&mut self, other: Self, limit: usize) {
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         for info in other.sessions {
             if self.sessions.len() < limit && self.bytes < LIST_BYTES_MAX {
                 self.push(info);
@@ -53,7 +53,7 @@ impl SessionList {
 
     /// Adds the part of another core or node to a list of at most `limit` sessions: those with the fullest send buffers.
     pub fn merge_fullest(&mut self, other: Self, limit: usize) {
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.bytes = 0;
         let mut all = std::mem::take(&mut self.sessions);
         all.extend(other.sessions);
@@ -259,7 +259,8 @@ impl RoomList {
     pub fn merge(&mut self, other: Self, limit: usize) {
         let mut rooms: BTreeMap<String, usize> = std::mem::take(&mut self.rooms).into_iter().collect();
         for (name, members) in other.rooms {
-            *rooms.entry(name).or_default() += members;
+            let sum = rooms.entry(name).or_default();
+            *sum = sum.saturating_add(members);
         }
         self.truncated |= other.truncated || rooms.len() > limit;
         self.rooms = rooms.into_iter().take(limit).collect();
@@ -270,6 +271,7 @@ impl RoomList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Concerned, FeedList, MemberList};
 
     fn list(queued: &[usize]) -> SessionList {
         let session = |bytes: &usize| SessionInfo {
@@ -284,6 +286,30 @@ mod tests {
 
     fn queued(list: &SessionList) -> Vec<usize> {
         list.sessions.iter().map(|info| info.details.send_buffer_bytes).collect()
+    }
+
+    /// Merges two parts that are equal.
+    fn twice<T: Clone>(part: &T, merge: impl Fn(&mut T, T)) -> T {
+        let mut sum = part.clone();
+        merge(&mut sum, part.clone());
+        sum
+    }
+
+    /// The parts come from other nodes.
+    #[test]
+    fn counts_that_are_too_large_do_not_overflow() {
+        let count = usize::MAX;
+        let sessions = SessionList { count, ..SessionList::default() };
+        assert_eq!(twice(&sessions, |sum, part| sum.merge(part, 9)), sessions);
+        assert_eq!(twice(&sessions, |sum, part| sum.merge_fullest(part, 9)), sessions);
+        let rooms = RoomList { rooms: vec![("a".into(), count)], ..RoomList::default() };
+        assert_eq!(twice(&rooms, |sum, part| sum.merge(part, 9)), rooms);
+        let feeds = FeedList { count, ..FeedList::default() };
+        assert_eq!(twice(&feeds, |sum, part| sum.merge(part, 9)), feeds);
+        let members = MemberList { count, ..MemberList::default() };
+        assert_eq!(twice(&members, |sum, part| sum.merge(part, 9)).count, count);
+        let concerned = Concerned { sessions: count, refused: count, ..Concerned::default() };
+        assert_eq!(twice(&concerned, |sum, part| sum.merge(part)), concerned);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl MemberList {
         self.members.retain(|member| end.is_none_or(|end| member.id <= end));
         self.has_more |= other.has_more || self.members.len() > limit;
         self.members.truncate(limit);
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.version = self.version.or(other.version);
         self.missing_nodes.extend(other.missing_nodes);
     }
