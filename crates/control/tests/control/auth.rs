@@ -283,7 +283,9 @@ async fn a_failing_issuer_affects_only_its_clients() {
         assert!(rig.metric(&line).await.is_some_and(|count| count >= 1.0), "{outcome}");
         assert_eq!(self::outcome(&auth, &token(&secret(), "sound", "3")), "3");
     }
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that is bound and doesn't listen refuses connections. Another test could take one that was free.
+    let refusing = tokio::net::TcpSocket::new_v4().unwrap();
+    refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let endless = raw(async |_, mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n{\"keys\":[").await;
         while stream.write_all(&[b' '; 65536]).await.is_ok() {}
@@ -297,7 +299,7 @@ async fn a_failing_issuer_affects_only_its_clients() {
     let elsewhere = with(bare(302), "location", "http://127.0.0.1:1/keys");
     let page = ok("<!doctype html><title>Sign in</title>");
     tokio::join!(
-        check(unused, "connect"),
+        check(refusing.local_addr().unwrap(), "connect"),
         check(endless.await, "too_large"),
         check(hanging.await, "timeout"),
         check(script(vec![elsewhere]).await, "status"),
