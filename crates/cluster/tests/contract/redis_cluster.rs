@@ -364,7 +364,7 @@ async fn nodes_ask_for_the_slots_rarely_or_when_the_cluster_changes_and_not_alwa
         nodes.push(connected(&cluster.url(), options()).await);
     }
     let all = |subcommand| asked(&cluster, subcommand).iter().sum::<usize>();
-    // Each node asks for the links in each round of probes, so their number tells the rounds.
+    // Each node asks for the links once in each round of probes. The number of these requests gives the number of rounds.
     let rounds = async |count: usize| {
         let until = all("links") + count * NODES;
         while all("links") < until {

@@ -76,7 +76,7 @@ impl Applications {
             };
             let (body, messages) = (body.clone(), messages.clone());
             let entry = ServerEntry::Relayed { namespace, link: from, body, messages };
-            // What one worker sends must not end the link of another. Without an answer, the worker that asks reports a timeout.
+            // A full link is spared, because a worker must not be able to end the link of another. The asking worker reports a timeout.
             if application.link(number).is_some_and(|link| link.has_room_for(entry.encoded_len())) {
                 application.write_to_link(number, &entry, now);
             } else {
