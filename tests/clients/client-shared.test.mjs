@@ -198,5 +198,18 @@ test('a transport whose library is missing, and a server that is silent', async 
   assert.equal(reasons[0], 'the server is silent');
 });
 
+test('where the browser refuses locks, each tab has a connection', async (t) => {
+  let requests = 0;
+  // A client that asks for ever would hang the test.
+  const request = () => new Promise((_, reject) => {
+    requests += 1;
+    if (requests <= 100) reject(new DOMException('access to the Locks API is denied in this context', 'SecurityError'));
+  });
+  const { opened, check, connections } = await tabs(t, 2, { locks: { request } });
+  check(opened, 'opened');
+  assert.equal(connections(), 2);
+  assert.ok(requests < 100, `${requests} requests`);
+});
+
 // all/client-shared.test.mjs has more of them.
 randomTests(50);

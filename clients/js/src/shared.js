@@ -93,8 +93,8 @@ function newGroup(name, open, options, BroadcastChannel, locks) {
         group.hub = `${Math.random()}`;
         closeHub = openHub(group);
         return new Promise((resolve) => { release = resolve; });
-      // Another tab has stolen the lock.
-      }).catch(() => stop === own && group.lead());
+      // Another tab has stolen the lock. Other errors are the browser's refusal, as for the locks of members.
+      }).catch(({ name }) => name === 'AbortError' && stop === own && group.lead());
     },
   };
   return group;
@@ -210,12 +210,12 @@ function member(group, link, token) {
     if (looks > 1) post('look');
     if (looks > LOOKS_MAX) setTimeout(() => !isClosed && looks > LOOKS_MAX && group.lead(true), Math.random() * STEAL_MS);
   }, LOOK_MS);
-  // The hub learns from this lock when the tab has ended.
+  // The hub learns from this lock when the tab has ended. Some pages may have none, such as those in a sandboxed frame.
   group.locks.request(`${group.name} ${id}`, () => {
     if (isClosed) return undefined;
     hello();
     return new Promise((resolve) => { leave = resolve; });
-  });
+  }).catch(() => isClosed || on.refused());
   group.join(id);
 
   const carrier = {
