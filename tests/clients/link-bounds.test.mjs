@@ -32,6 +32,7 @@ test('values that clients choose end no worker', async (t) => {
     others.push((await connecting)[0]);
   }
   others[0].data.big = 1n;
+  others[0].handshake.user = { id: 1n };
   const deepRooms = [200, 100_000].map((levels) => JSON.parse(deep(levels)));
   others[0].join([...deepRooms, 1n, 7]);
   for (const room of deepRooms) {
@@ -42,6 +43,7 @@ test('values that clients choose end no worker', async (t) => {
   connection.write(question('fetch', 3), ['RELAYED', 0, 8, null, []]);
   const { sockets } = (await connection.read('RELAY')).body;
   assert.deepEqual(sockets.map((found) => [found.handshake.auth, found.data]), [[{ user: 'Ann' }, {}], [{}, {}], [{}, {}]]);
+  assert.deepEqual([sockets[1].handshake.user, sockets[1].handshake.address], [{}, '192.0.2.1']);
   assert.deepEqual(sockets[1].rooms, [others[0].id, {}, {}, {}, 7]);
   connection.write(question('broadcast', 4, pack('ask')));
   const id = /\d+/.exec((await connection.read('BROADCAST')).messages[0].slice(1))[0];

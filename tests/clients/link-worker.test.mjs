@@ -490,6 +490,15 @@ test('a new link begins without the sessions of the former one', async (t) => {
   assert.deepEqual([link.stats().link, link.stats().peers, await io.of('/').adapter.serverCount()], [6, 3, 3]);
 });
 
+test('a question that the end of the link leaves without an answer fails in time', async (t) => {
+  const { io, server, connection } = await worker(t, { welcome: { servers: 2 } });
+  const failed = assert.rejects(io.timeout(1_000).fetchSockets(), { message: 'timeout reached: missing 1 responses' });
+  await connection.read('RELAY');
+  connection.cut();
+  (await server.connection()).welcome({ link: 6, servers: 2 });
+  await failed;
+});
+
 test('a server that breaks the protocol loses its link, with one line', async (t) => {
   const { io, link, server, connection } = await worker(t);
   const socket = await connected(io, connection, 1);

@@ -26,7 +26,7 @@ export function dataOf(data) {
 /** Maximum depth of a value in a JSON text of the link, whose own depth is at most 128. */
 const DEPTH_MAX = 120;
 
-/** A value, or an empty object if it isn't JSON or is nested too deep for the link. Clients choose `auth`, and often `data`. */
+/** A value, or an empty object if it isn't JSON or is nested too deep for the link. Clients choose `auth`, and often `data`; middlewares add to the handshake. */
 export function sendable(value) {
   try {
     return depthOf(JSON.stringify(value) ?? 'null') <= DEPTH_MAX ? value : {};

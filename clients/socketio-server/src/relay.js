@@ -110,8 +110,9 @@ export class Relay {
     const sockets = await adapter.fetchSocketsHere(sets(opts));
     const described = sockets.map((socket) => {
       // `sessionStore` is a circular structure that express-session leaves in the handshake.
-      const { sessionStore, auth, ...handshake } = socket.handshake;
-      return { id: socket.id, handshake: { ...handshake, auth: sendable(auth) }, rooms: named(socket.rooms), data: sendable(socket.data) };
+      const { sessionStore, ...handshake } = socket.handshake;
+      for (const [name, value] of Object.entries(handshake)) handshake[name] = sendable(value);
+      return { id: socket.id, handshake, rooms: named(socket.rooms), data: sendable(socket.data) };
     });
     reply({ kind: 'sockets', sockets: described });
   }

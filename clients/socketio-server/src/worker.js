@@ -111,10 +111,9 @@ export class Worker {
     this.on.up(welcome);
   }
 
-  /** The link has ended: its sessions go to other workers, so their users haven't left, or are closed. */
+  /** The link has ended: its sessions go to other workers, so their users haven't left, or are closed. The time of open questions runs out. */
   #reset() {
     this.namespaces.redeclare();
-    this.questions.clear();
     this.engine.forgetChecks();
     this.releasing(() => this.#endSessions('server shutting down'));
     if (this.#onDrained) this.channel.write(WORKER.BYE, { mode: 'handover' });
