@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -183,7 +182,7 @@ func (h *Hooks) Handle(signature string, body []byte) (int, any) {
 		if h.Notice == nil {
 			break
 		}
-		if err := h.Notice(notice, request.Node); err != nil {
+		if err := guarded(func() error { return h.Notice(notice, request.Node) }); err != nil {
 			log.Printf("stentor: the handler of notices has failed: %v", err)
 			return 500, Fields{"message": "the backend has failed"}
 		}
@@ -203,7 +202,7 @@ func (h *Hooks) Handle(signature string, body []byte) (int, any) {
 
 func (h *Hooks) answer(question *Question) (encoded json.RawMessage) {
 	answer := &Answer{Fields{}}
-	err := h.handled(question, answer)
+	err := guarded(func() error { return h.handled(question, answer) })
 	if err == nil {
 		answer.set("id", question.ID)
 		encoded, err = json.Marshal(answer.fields)
@@ -215,12 +214,17 @@ func (h *Hooks) answer(question *Question) (encoded json.RawMessage) {
 	return encoded
 }
 
-func (h *Hooks) handled(question *Question, answer *Answer) (err error) {
+// A panic of run as an error.
+func guarded(run func() error) (err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			err = errors.Join(err, fmt.Errorf("panic: %v", panicked))
+			err = fmt.Errorf("panic: %v", panicked)
 		}
 	}()
+	return run()
+}
+
+func (h *Hooks) handled(question *Question, answer *Answer) error {
 	isEvent := question.Hook == "event"
 	handler := map[string]Handler{"connect": h.Connect, "subscribe": h.Subscribe, "publish": h.Publish, "event": h.Event}[question.Hook]
 	if own := h.Events[question.Event]; isEvent && own != nil {

@@ -1,5 +1,7 @@
 /** Names sessions: the members of rooms, single sessions, or all Socket.IO clients of a namespace, with exceptions. */
 export interface Target {
+  /** The application of [[links]], for the sockets of its workers. */
+  app?: string;
   rooms?: string[];
   sessions?: string[];
   namespace?: string;
@@ -28,7 +30,8 @@ export interface Concerned {
 }
 
 export interface Session {
-  session: string;
+  id: string;
+  protocol: string;
   rooms: string[];
   user?: User;
   info?: unknown;
@@ -114,7 +117,8 @@ export class Hooks {
     event?: Handler;
     events?: Record<string, (question: Question, answer: Answer, ...args: any[]) => unknown>;
     notice?: (notice: Notice, node: string) => unknown;
-    onError?: (error: unknown, question: Question) => void;
+    /** Without a question, the handler of notices has failed. */
+    onError?: (error: unknown, question?: Question) => void;
   });
   handle(signature: string | undefined, body: string | Uint8Array): Promise<{ status: number; body: string }>;
   /** For node:http, and for Express before any parser of bodies. */

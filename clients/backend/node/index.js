@@ -5,6 +5,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 const SIGNATURE_AGE_MAX_S = 300;
 /** A hook's request is at most as long, in bytes: Stentor sends up to 100 questions. */
 const REQUEST_BYTES_MAX = 32 * 1024 * 1024;
+const FAILURE = 'the backend has failed';
 
 /** A failed call. `status` is that of HTTP, 0 without an answer; `code` is for programs; `retry` says that the same call may succeed later. */
 export class StentorError extends Error {
@@ -125,7 +126,8 @@ export class Answer {
 
 /**
  * Answers hooks. Handlers get the question and its answer, and may be asynchronous: `connect`, `subscribe`, `publish`, and in `events` by name, whose
- * handlers also get the event's arguments; `event` for all others; `notice` gets each notice. A handler that throws denies its own question only.
+ * handlers also get the event's arguments; `event` for all others; `notice` gets each notice. A handler that throws denies its own question only; if that
+ * of notices throws, Stentor sends them again.
  */
 export class Hooks {
   #secrets;
@@ -142,11 +144,18 @@ export class Hooks {
     if (!verify(signature, body, this.#secrets)) return { status: 401, body: '{"message":"the signature is missing, wrong or too old"}' };
     const request = parsed(body.toString());
     if (!request) return { status: 400, body: '{"message":"the body isn\'t JSON"}' };
-    const { questions = [], notices = [] } = request;
-    for (const notice of notices) await this.#handlers.notice?.(notice, request.node);
-    return { status: 200, body: JSON.stringify({ answers: await Promise.all(questions.map((question) => this.#answer(question))) }) };
+    const { questions = [], notices = [], node } = request;
+    try {
+      for (const notice of notices) await this.#handlers.notice?.(notice, node);
+    } catch (error) {
+      this.#handlers.onError(error);
+      return { status: 500, body: JSON.stringify({ message: FAILURE }) };
+    }
+    const answers = await Promise.all(questions.map((question) => this.#answer(question)));
+    return { status: 200, body: `{"answers":[${answers.join(',')}]}` };
   }
 
+  /** The answer as JSON: one that can't be encoded fails its own question only. */
   async #answer(question) {
     const { id, hook, event } = question;
     const answer = new Answer();
@@ -157,15 +166,15 @@ export class Hooks {
       if (own) await own(question, answer, ...question.arguments);
       else if (other) await other(question, answer);
       else answer.deny(hook === 'event' ? 'unknown_event' : 'not_allowed');
-      return { id, ...answer.fields };
+      return JSON.stringify({ id, ...answer.fields });
     } catch (error) {
       this.#handlers.onError(error, question);
-      return { id, allow: false, code: 'internal', message: 'the backend has failed' };
+      return JSON.stringify({ id, allow: false, code: 'internal', message: FAILURE });
     }
   }
 
   /** For node:http, and for Express, before any parser of bodies: `app.post('/hooks', hooks.listener)`. */
-  listener = async (request, response, next = (error) => { throw error; }) => {
+  listener = async (request, response, next) => {
     try {
       const chunks = [];
       let length = 0;
@@ -178,7 +187,9 @@ export class Hooks {
       const { status, body } = length > REQUEST_BYTES_MAX ? tooLong : await this.handle(request.headers['stentor-signature'], Buffer.concat(chunks));
       response.writeHead(status, { 'Content-Type': 'application/json' }).end(body);
     } catch (error) {
-      next(error);
+      if (next) next(error);
+      // A request that breaks off is no failure of the process.
+      else if (error !== request.errored) throw error;
     }
   };
 

@@ -4,6 +4,8 @@ import { spawnSync } from 'node:child_process';
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
+import http from 'node:http';
+import net from 'node:net';
 import path from 'node:path';
 import test, { describe } from 'node:test';
 import { now } from '../admin.mjs';
@@ -65,6 +67,29 @@ for (const [language, kind] of Object.entries(languages)) {
       }
     });
 
+    test('notices', async (t) => {
+      const { post } = await started(t, kind);
+      for (const target of kind.paths) {
+        const notified = async (...notices) => {
+          const body = JSON.stringify({ version: 1, node: '5c1f0a7e9b3d2468', notices: notices.map((notice, at) => ({ sequence: at + 1, notice, at_ms: 1 })) });
+          return (await post(target, body, { 'Stentor-Signature': sign(body) })).status;
+        };
+        assert.equal(await notified('connected', 'disconnected'), 200, target);
+        assert.equal(await notified('connected', 'resync'), 500, `the handler fails, so that they are sent again: ${target}`);
+        assert.equal(await notified('connected'), 200, target);
+      }
+    });
+
+    test('a request that breaks off concerns no other', async (t) => {
+      const { url, post } = await started(t, kind);
+      for (const target of kind.paths) {
+        const socket = net.connect(new URL(url).port, '127.0.0.1');
+        socket.write(`POST ${target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{`, () => socket.destroy());
+        await once(socket, 'close');
+        for (const time of ['first', 'second']) assert.equal((await post(target, '{}')).status, 401, `${target}, ${time}`);
+      }
+    });
+
     test('calls', async (t) => {
       const server = await serve(t, { config: `[server]\nadmin_token = "${TOKEN}"\n[[rules]]\nevent = "join"\njoin = ["{}"]\nack = true\n` });
       const { json } = await started(t, kind, { STENTOR_ADMIN: server.admin });
@@ -83,6 +108,14 @@ for (const [language, kind] of Object.entries(languages)) {
       const nobody = await started(t, kind, { STENTOR_ADMIN: 'http://127.0.0.1:1' });
       const { error } = await nobody.json('/call', ['publish', 'lobby', 1]);
       assert.deepEqual([error.status, error.code, error.retry], [0, 'unreachable', true]);
+      const breaking = http.createServer((_, response) => {
+        response.writeHead(200, { 'Content-Length': 100 }).write('{');
+        setImmediate(() => response.destroy());
+      }).listen(0, '127.0.0.1');
+      t.after(() => breaking.close());
+      await once(breaking, 'listening');
+      const half = await started(t, kind, { STENTOR_ADMIN: `http://127.0.0.1:${breaking.address().port}` });
+      assert.ok((await half.json('/call', ['publish', 'lobby', 1])).error, 'an answer that breaks off');
     });
 
     test('hooks of a Stentor', async (t) => {

@@ -20,6 +20,10 @@ const hooks = new Hooks({
     },
     leave: (_, answer, ...rooms) => answer.leave(...rooms).disconnect(),
     fail() { throw new Error('as the test wants it'); },
+    unencodable: (_, answer) => answer.ack(1n),
+  },
+  notice({ notice }) {
+    if (notice === 'resync') throw new Error('as the test wants it');
   },
   onError: () => {},
 });

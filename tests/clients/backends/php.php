@@ -27,7 +27,9 @@ $hooks = new Hooks(getenv('HOOK_SECRET'), [
             ->emit('joined', [$question['user']['id']], ['rooms' => [$room], 'except_sender' => true])->emit('welcome'),
         'leave' => fn (array $question, Answer $answer, string ...$rooms) => $answer->leave(...$rooms)->disconnect(),
         'fail' => fn () => throw new RuntimeException('as the test wants it'),
+        'unencodable' => fn (array $question, Answer $answer) => $answer->ack(NAN),
     ],
+    'notice' => fn (array $notice) => $notice['notice'] === 'resync' && throw new RuntimeException('as the test wants it'),
 ]);
 
 $body = file_get_contents('php://input');

@@ -43,6 +43,17 @@ def fail(question, answer):
     raise ValueError("as the test wants it")
 
 
+@hooks.event("unencodable")
+def unencodable(question, answer):
+    answer.ack(float("nan"))
+
+
+@hooks.notice
+def notice(given, node):
+    if given["notice"] == "resync":
+        raise ValueError("as the test wants it")
+
+
 def call(method, *args):
     names = {"publishAll": "publish_all"}
     # The fields at the end are keywords in Python.

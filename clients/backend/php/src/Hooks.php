@@ -4,12 +4,14 @@ namespace Stentor;
 
 /**
  * Answers hooks; docs/hooks.md describes the fields. Handlers get the question as an array, and its answer: `connect`, `subscribe`, `publish`, `event`,
- * and in `events` by name, whose handlers also get the event's arguments. `notice` gets each notice. A handler that throws denies its own question only.
+ * and in `events` by name, whose handlers also get the event's arguments. `notice` gets each notice. A handler that throws denies its own question only;
+ * if that of notices throws, Stentor sends them again.
  */
 final class Hooks
 {
     /** Hooks whose signature is older are refused, in seconds. */
     private const SIGNATURE_AGE_MAX = 300;
+    private const FAILURE = 'the backend has failed';
 
     private readonly array $secrets;
 
@@ -46,8 +48,13 @@ final class Hooks
         if (!is_array($request)) {
             return [400, '{"message":"the body isn\'t JSON"}'];
         }
-        foreach ($request['notices'] ?? [] as $notice) {
-            ($this->handlers['notice'] ?? fn () => null)($notice, $request['node'] ?? null);
+        try {
+            foreach ($request['notices'] ?? [] as $notice) {
+                ($this->handlers['notice'] ?? fn () => null)($notice, $request['node'] ?? null);
+            }
+        } catch (\Throwable $error) {
+            error_log("the handler of notices has failed: $error");
+            return [500, json_encode(['message' => self::FAILURE])];
         }
         return [200, json_encode(['answers' => array_map($this->answer(...), $request['questions'] ?? [])], JSON_THROW_ON_ERROR)];
     }
@@ -75,7 +82,7 @@ final class Hooks
             return ['id' => $id] + $answer->fields;
         } catch (\Throwable $error) {
             error_log("the handler of a hook has failed: $hook " . ($question['event'] ?? '') . ": $error");
-            return ['id' => $id, 'allow' => false, 'code' => 'internal', 'message' => 'the backend has failed'];
+            return ['id' => $id, 'allow' => false, 'code' => 'internal', 'message' => self::FAILURE];
         }
     }
 }

@@ -2,6 +2,7 @@
 import asyncio
 import hashlib
 import hmac
+import http.client
 import inspect
 import json
 import logging
@@ -17,6 +18,7 @@ __all__ = ["Answer", "Hooks", "Stentor", "StentorError", "verify"]
 SIGNATURE_AGE_MAX_S = 300
 # A hook's request is at most as long: Stentor sends up to 100 questions.
 REQUEST_BYTES_MAX = 32 * 1024 * 1024
+FAILURE = "the backend has failed"
 log = logging.getLogger(__name__)
 
 
@@ -85,11 +87,10 @@ class Stentor:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(f"{self._url}/api/v1/{path}", body, headers, method=method)
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as response:
+            with self._answer(request) as response:
                 status, text = response.status, response.read()
-        except urllib.error.HTTPError as response:
-            status, text = response.code, response.read()
-        except OSError as error:
+        # An answer that breaks off is an HTTPException.
+        except (OSError, http.client.HTTPException) as error:
             raise StentorError(0, "unreachable", f"{self._url} doesn't answer: {getattr(error, 'reason', error)}") from error
         answer = _parsed(text)
         failure = answer.get("error") if isinstance(answer, dict) else None
@@ -98,6 +99,12 @@ class Stentor:
         failure = failure or (answer if isinstance(answer, dict) else {})
         message = failure.get("message", text[:200].decode(errors="replace"))
         raise StentorError(status, failure.get("code", "unexpected"), message, answer.get("published") if isinstance(answer, dict) else None)
+
+    def _answer(self, request):
+        try:
+            return self._opener.open(request, timeout=self._timeout_s)
+        except urllib.error.HTTPError as refusal:
+            return refusal
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -168,7 +175,7 @@ class Answer:
 class Hooks:
     """Answers hooks. Decorators name the handlers, which get the question and its answer; those of an event by name also get its arguments.
 
-    Under ASGI they may be coroutines. A handler that raises denies its own question only.
+    Under ASGI they may be coroutines. A handler that raises denies its own question only; if that of notices raises, Stentor sends them again.
     """
 
     def __init__(self, secret):
@@ -201,17 +208,22 @@ class Hooks:
         request = _parsed(body)
         if not isinstance(request, dict):
             return 400, b'{"message":"the body isn\'t JSON"}'
-        for notice in request.get("notices", []):
-            if self._notice:
-                await _awaited(self._notice(notice, request.get("node")))
+        try:
+            for notice in request.get("notices", []):
+                if self._notice:
+                    await _awaited(self._notice(notice, request.get("node")))
+        except Exception:
+            log.exception("the handler of notices has failed")
+            return 500, json.dumps({"message": FAILURE}).encode()
         answers = await asyncio.gather(*map(self._answer, request.get("questions", [])))
-        return 200, json.dumps({"answers": answers}).encode()
+        return 200, f'{{"answers":[{",".join(answers)}]}}'.encode()
 
     def handle(self, signature, body):
         """`handle_async` where no event loop runs."""
         return asyncio.run(self.handle_async(signature, body))
 
     async def _answer(self, question):
+        """The answer as JSON: one that can't be encoded fails its own question only."""
         answer, is_event = Answer(), question["hook"] == "event"
         try:
             own = self._events.get(question["event"]) if is_event and question["event"] is not None else None
@@ -224,10 +236,10 @@ class Hooks:
                 await _awaited(other(question, answer))
             else:
                 answer.deny("unknown_event" if is_event else "not_allowed")
-            return {"id": question["id"], **answer.fields}
+            return json.dumps({"id": question["id"], **answer.fields}, allow_nan=False)
         except Exception:
             log.exception("the handler of a hook has failed: %s %s", question["hook"], question.get("event", ""))
-            return {"id": question["id"], "allow": False, "code": "internal", "message": "the backend has failed"}
+            return json.dumps({"id": question["id"], "allow": False, "code": "internal", "message": FAILURE})
 
     def wsgi(self, environ, start_response):
         """A WSGI application."""
@@ -242,7 +254,7 @@ class Hooks:
         """An ASGI application, also for `app.mount("/hooks", hooks.asgi)`."""
         if scope["type"] != "http":
             raise RuntimeError(f"hooks come by HTTP, not by {scope['type']}")
-        received, more = b"", True
+        received, more = bytearray(), True
         while more and len(received) <= REQUEST_BYTES_MAX:
             event = await receive()
             received += event.get("body", b"")

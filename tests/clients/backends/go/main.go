@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,6 +59,16 @@ var hooks = &stentor.Hooks{
 			return nil
 		},
 		"fail": func(*stentor.Question, *stentor.Answer) error { panic("as the test wants it") },
+		"unencodable": func(_ *stentor.Question, answer *stentor.Answer) error {
+			answer.Ack(make(chan int))
+			return nil
+		},
+	},
+	Notice: func(notice json.RawMessage, _ string) error {
+		if bytes.Contains(notice, []byte(`"resync"`)) {
+			panic("as the test wants it")
+		}
+		return nil
 	},
 }
 
