@@ -24,7 +24,7 @@ export declare function useRoom<Events extends object, Documents extends object>
   options?: { messagesMax?: number },
 ): RoomValue<Events> & {
   /** Publishes to the room, as `Client.publish`. It stays the same function. */
-  publish<E extends keyof Events & string>(data: Events[E], event: E, options?: { timeoutMs?: number }): Promise<void>;
+  publish<E extends keyof Events & string>(data: Events[E], event: E, options?: { timeoutMs?: number; id?: string }): Promise<void>;
 };
 
 /** The state of a connection. On a server: `paused`. */
