@@ -22,6 +22,9 @@ const READ_EARLY: Duration = Duration::from_millis(5);
 const COARSE: Duration = Duration::from_micros(2_300);
 /// Maximum time to wait for a publisher in another process to start.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
+/// Time within which a publication is delivered in time although the next one is due. Above 100 publications a second they
+/// overlap whenever a process waits for a core, and the server keeps up nevertheless.
+const IN_TIME: Duration = Duration::from_millis(10);
 
 /// One connection publishes, all receive.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -169,7 +172,7 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: FanoutPlan) -> Result<(),
         let p99_ns = ns.get(ns.len() * 99 / 100).copied().unwrap_or(0);
         pool.outcome.p99_of_each_ns.push(p99_ns);
         pool.outcome.last_of_each_ns.push(last_ns);
-        pool.outcome.overlapping += u64::from(u128::from(last_ns) > period.as_nanos());
+        pool.outcome.overlapping += u64::from(Duration::from_nanos(last_ns) > period.max(IN_TIME));
     }
     pool.audit.expected = readers as u64 * plan.count;
     Ok(())

@@ -136,7 +136,7 @@ pub struct Outcome {
     /// The time since a publication was due, in slices as in the spec, publication by publication. Measured by the process that
     /// publishes.
     pub slices: Vec<Span>,
-    /// Number of publications whose deliveries weren't complete when the next one was due.
+    /// Number of publications whose deliveries took more than 10 ms and weren't complete when the next one was due.
     pub overlapping: u64,
     /// `true` if each message was sent after the return of the last one. A busy generator then makes a server wait,
     /// which only times show.
