@@ -56,6 +56,11 @@ impl FanoutPlan {
     }
 }
 
+/// Returns `true` if a publication reached its last receiver too late: it took longer than a period and than [`IN_TIME`].
+fn is_late(took: Duration, period: Duration) -> bool {
+    took > period.max(IN_TIME)
+}
+
 struct Receiving {
     plan: FanoutPlan,
     /// The latencies of the receivers of each measured publication, in nanoseconds.
@@ -172,7 +177,7 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: FanoutPlan) -> Result<(),
         let p99_ns = ns.get(ns.len() * 99 / 100).copied().unwrap_or(0);
         pool.outcome.p99_of_each_ns.push(p99_ns);
         pool.outcome.last_of_each_ns.push(last_ns);
-        pool.outcome.overlapping += u64::from(Duration::from_nanos(last_ns) > period.max(IN_TIME));
+        pool.outcome.overlapping += u64::from(is_late(Duration::from_nanos(last_ns), period));
     }
     pool.audit.expected = readers as u64 * plan.count;
     Ok(())
@@ -238,3 +243,6 @@ impl Publishing {
         Some(next_cut.map_or(due, |cut| cut.min(due)))
     }
 }
+
+#[cfg(test)]
+mod tests;
