@@ -74,7 +74,10 @@ mod tests {
 
     #[test]
     fn an_unreachable_server_is_reported() {
-        let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // A port that is bound and doesn't listen refuses connections. Another test could take one that was free.
+        let refusing = tokio::net::TcpSocket::new_v4().unwrap();
+        refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listen = refusing.local_addr().unwrap();
         let error = run(&HealthArgs { listen }).unwrap_err();
         assert!(format!("{error:#}").starts_with("no server answers at 127.0.0.1:"), "{error:#}");
     }

@@ -429,8 +429,10 @@ fn a_refused_publish_is_reported() {
 
 #[test]
 fn publish_to_an_unreachable_server_is_reported() {
-    // The listener is closed at once, so the port has none.
-    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that is bound and doesn't listen refuses connections. Another test could take one that was free.
+    let refusing = tokio::net::TcpSocket::new_v4().unwrap();
+    refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = refusing.local_addr().unwrap();
     let said = run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "r", "hello"]));
     assert_eq!(said.code, Some(1));
     let expect = format!("error: no server answers at http://{addr} (");
