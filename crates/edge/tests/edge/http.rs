@@ -226,7 +226,6 @@ fn answers_by_status() {
         (request("CONNECT", "a:80", ""), 404, "", ""),
         (request("DELETE", "/healthz", ""), 405, "allow", "GET, HEAD"),
         (request("POST", "/feed/k", ""), 405, "", ""),
-        (request("POST", "/ws", "Upgrade: websocket\r\n"), 405, "allow", "GET"),
         (get("/ws"), 426, "upgrade", "websocket"),
         // Upgrades to other protocols are ignored (RFC 9110, 7.8).
         (request("GET", "/healthz", h2c), 200, "", ""),
@@ -258,6 +257,9 @@ fn answers_by_status() {
         ("G\u{e9}T / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
         // After a refused upgrade, whose client may continue in frames, further input isn't parsed as HTTP.
         (request("GET", "/ws", socket), 400),
+        (request("GET", "/ws/a%2fb", socket), 400),
+        (request("GET", "/ws", &format!("{socket}Origin: http://evil.test\r\n")), 403),
+        (request("POST", "/ws", socket), 405),
         (request("GET", "/healthz", socket), 400),
         (request("GET", "/feed/k", socket), 400),
     ] {

@@ -79,8 +79,7 @@ pub struct RequestContext<'a> {
 }
 
 impl<'a> RequestContext<'a> {
-    /// Returns `true` if the client requests a WebSocket. If the request is refused, further input may be frames, which must
-    /// not be parsed as requests.
+    /// Returns `true` if the client requests a WebSocket.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.request.upgrade_has_websocket()
     }
@@ -318,9 +317,11 @@ impl ResponseOptions {
         Self { keep_alive: false, head_only: false, date: ex.date() }
     }
 
+    /// Properties of the response to a request. After a refused WebSocket, further input may be frames, which must not be parsed
+    /// as requests, so the connection ends (CVE-2020-7693). `ends` is `true` if it ends in any case.
     pub(crate) fn of(ex: &Executor, request: &Request<'_>, ends: bool) -> Self {
         Self {
-            keep_alive: request.keep_alive() && !ends,
+            keep_alive: request.keep_alive() && !request.upgrade_has_websocket() && !ends,
             head_only: request.method() == "HEAD",
             date: ex.date(),
         }

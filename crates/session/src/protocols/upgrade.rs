@@ -53,11 +53,7 @@ pub(crate) fn handle_request(
     let offered = DeflateOptions { allows_context: !cx.ex.is_memory_short(), ..DeflateOptions::default() };
     let accepted = match handshake::check_request(cx.request, deflate.then_some(&offered)) {
         Ok(accepted) => accepted,
-        Err(error) => {
-            // After an invalid handshake, the client may continue with frames.
-            cx.options.keep_alive &= error.status() != 400;
-            return cx.refuse(error.status(), error.headers(), &error.to_string());
-        }
+        Err(error) => return cx.refuse(error.status(), error.headers(), &error.to_string()),
     };
     let parsed = ConnectQuery::parse(cx.request.query(), &cx.ex.options().keys)
         .and_then(|mut query| Ok((query.feeds(key, true)?, query.raw)));

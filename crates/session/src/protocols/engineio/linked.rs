@@ -20,7 +20,7 @@ use crate::protocols::clients::Clients as AllClients;
 use crate::protocols::dialect::Upgraded;
 use crate::protocols::link::{Answer, Link, valid_headers, write_records, write_unit};
 use crate::protocols::opening::{Admitted, NotAdmitted, Opening};
-use crate::protocols::request::{RequestContext, ResponseOptions, Suspended};
+use crate::protocols::request::{RequestContext, Suspended};
 use crate::protocols::token::subprotocols;
 use std::sync::Arc;
 use stentor_wire::engineio::{Open, PacketKind, Request as Query, RequestError, Transport, Version};
@@ -137,9 +137,6 @@ fn answer(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -
 
 fn write_refusal(cx: &mut RequestContext<'_>, refusal: &LinkRefusal) -> Outcome {
     cx.count_error();
-    if cx.is_upgrade() {
-        cx.options = ResponseOptions::last(cx.ex);
-    }
     let is_content_type = |(name, _): &&(Box<str>, Box<str>)| name.eq_ignore_ascii_case("content-type");
     let content_type =
         refusal.headers.iter().find(is_content_type).map_or("application/json", |header| &*header.1);

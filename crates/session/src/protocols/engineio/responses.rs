@@ -4,9 +4,7 @@ use super::described::report_refused;
 use super::{Client, Poll};
 use crate::ports::Denial;
 use crate::protocols::clients::ClientTable;
-use crate::protocols::request::{
-    RequestContext, RequestOutcome, ResponseOptions, challenge, cors, status_of,
-};
+use crate::protocols::request::{RequestContext, RequestOutcome, challenge, cors, status_of};
 use crate::protocols::response::ResponseState;
 use stentor_wire::engineio::{Request as Query, RequestError};
 
@@ -18,9 +16,6 @@ pub(super) fn refuse(cx: &mut RequestContext<'_>, error: RequestError, message: 
     report_refused(cx, error, message);
     let mut body = Vec::with_capacity(64);
     error.write_body(&mut body, message);
-    if cx.is_upgrade() {
-        cx.options = ResponseOptions::last(cx.ex);
-    }
     cx.answer(error.status(), "application/json", &cors_of(cx), &body)
 }
 
@@ -30,9 +25,6 @@ pub(super) fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> Out
     report_refused(cx, RequestError::Forbidden, Some(&denial.message));
     let mut body = Vec::with_capacity(64);
     RequestError::Forbidden.write_body(&mut body, Some(&denial.message));
-    if cx.is_upgrade() {
-        cx.options = ResponseOptions::last(cx.ex);
-    }
     let challenge = challenge(denial);
     let mut extra = cors_of(cx);
     extra.extend(challenge.as_ref().map(|(name, value)| (*name, &**value)));

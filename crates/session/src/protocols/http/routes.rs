@@ -477,7 +477,6 @@ fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
     let request = cx.request;
     let base = cx.ex.options().base_path.clone();
     if request.path().is_empty() && !base.is_empty() {
-        cx.options.keep_alive &= !cx.is_upgrade();
         return cx.refuse(
             404,
             &[],
@@ -495,9 +494,8 @@ fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
         }
         return Outcome::Forward(ForwardedClient { ip: cx.client.ip, is_secure: cx.client.is_secure });
     }
-    if cx.is_upgrade() {
-        cx.options.keep_alive = false;
-    } else if request.method() == "GET"
+    if !cx.is_upgrade()
+        && request.method() == "GET"
         && let Some(page) = cx.ex.notify_app(HandlerScope::default(), |app, ctx| app.page(ctx, request))
     {
         return page::handle_request(cx, page);

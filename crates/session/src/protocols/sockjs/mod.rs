@@ -294,8 +294,6 @@ fn handle_request(
         return Outcome::LAST;
     };
     let (resource, settings) = (exchange.resource, exchange.settings);
-    // Further input may be frames, which must not be parsed as requests (CVE-2020-7693).
-    cx.options.keep_alive &= !cx.is_upgrade();
     cx.options.head_only = false;
     if cx.is_upgrade() && !resource.is_websocket() {
         return exchange.refuse(cx, 400, "there is no WebSocket here");
