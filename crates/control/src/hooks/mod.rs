@@ -148,6 +148,7 @@ pub struct Hooks {
     occupied_bytes: Charge,
     /// Clients whose tokens are being verified, oldest first.
     verifying: Mutex<VecDeque<Verifying>>,
+    ledger: Arc<Ledger>,
 }
 
 impl fmt::Debug for Hooks {
@@ -217,6 +218,7 @@ impl Hooks {
             occupied: Mutex::default(),
             occupied_bytes: Charge::new(ledger.clone(), Class::Hooks),
             verifying: Mutex::default(),
+            ledger: ledger.clone(),
         }))
     }
 

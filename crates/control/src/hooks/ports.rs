@@ -12,8 +12,8 @@ use std::time::Instant;
 use stentor_auth::{Attributes, Permissions, Rule};
 use stentor_hub::Topic;
 use stentor_ports::{
-    Access, Answer, Answers, Asking, Authentication, Authenticator, Authorizer, Busy, ClientEvent,
-    ClientFacts, Credentials, Decision, Denial, EventSink, Identity, IdentityReply, Question,
+    Access, Answer, Answers, Asking, Authentication, Authenticator, Authorizer, Busy, Charge, Class,
+    ClientEvent, ClientFacts, Credentials, Decision, Denial, EventSink, Identity, IdentityReply, Question,
     ReservedSession, SignatureWork, Ticket,
 };
 
@@ -230,6 +230,7 @@ pub(super) struct Verifying {
     user_agent: Option<Box<str>>,
     traceparent: Option<Box<str>>,
     session: Option<Arc<ReservedSession>>,
+    _charge: Charge,
 }
 
 impl Hooks {
@@ -252,6 +253,7 @@ impl Hooks {
                     user_agent,
                     traceparent,
                     session,
+                    _charge,
                 } = &client;
                 let [namespace, origin, user_agent, traceparent] =
                     [namespace, origin, user_agent, traceparent].map(Option::as_deref);
@@ -283,7 +285,9 @@ impl Hooks {
         let ClientFacts { address, protocol, namespace, origin, user_agent, traceparent } =
             credentials.client;
         let [namespace, origin, user_agent, traceparent] =
-            [namespace, origin, user_agent, traceparent].map(|text| text.map(Into::into));
+            [namespace, origin, user_agent, traceparent].map(|text| text.map(Box::<str>::from));
+        let texts = [&namespace, &origin, &user_agent, &traceparent].into_iter().flatten();
+        let bytes = size_of::<Verifying>() + texts.map(|text| text.len()).sum::<usize>();
         let mut verifying = self.verifying.lock();
         if verifying.len() >= VERIFYING_MAX
             && let Some(oldest) = verifying.pop_front()
@@ -300,6 +304,7 @@ impl Hooks {
             user_agent,
             traceparent,
             session: credentials.session.cloned(),
+            _charge: Charge::of(self.ledger.clone(), Class::Hooks, bytes),
         });
     }
 }

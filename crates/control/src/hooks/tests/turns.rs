@@ -209,6 +209,32 @@ fn ports_cancel_their_questions() {
     assert_eq!(waiting(), 0);
 }
 
+/// Verifies tokens for ever.
+#[derive(Debug)]
+struct Verification;
+
+impl Authenticator for Verification {
+    fn authenticate(&self, _: Asking<'_>, _: &Credentials<'_>, _: &mut SignatureWork) -> Authentication {
+        Authentication::Pending
+    }
+}
+
+#[test]
+fn clients_whose_tokens_are_verified_are_charged() {
+    let ledger = Arc::new(Ledger::new(1 << 20));
+    let hooks = Hooks::new("n", &[], &ledger).unwrap();
+    let authenticator = HookAuthenticator::new(Some(Arc::new(Verification)), hooks);
+    let (ticket, answers, agent) = (Ticket::for_test(1), nobody(), "x".repeat(10_000));
+    let client = ClientFacts { user_agent: Some(&agent), ..ClientFacts::default() };
+    let credentials = Credentials { user: None, token: None, client, session: None };
+    let mut work = SignatureWork::new(Duration::ZERO);
+    let answer = authenticator.authenticate(Asking::new(ticket, &answers), &credentials, &mut work);
+    assert!(matches!(answer, Authentication::Pending));
+    assert!(ledger.bytes() > agent.len(), "{}", ledger.bytes());
+    authenticator.cancel(ticket);
+    assert_eq!(ledger.bytes(), 0);
+}
+
 /// The rooms of a session aren't copied for an answer that is cached.
 #[test]
 fn the_cache_is_asked_before_rooms_are_copied() {
