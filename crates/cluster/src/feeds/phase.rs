@@ -72,6 +72,8 @@ pub(super) struct Holding {
     pub(super) is_informed: bool,
     /// `true` once the log has the feed's state, stored under this lease.
     pub(super) is_logged: bool,
+    /// `true` if the engine has refused the last entry.
+    pub(super) is_refused: bool,
     pub(super) next: Option<Next>,
     pub(super) work: Work,
 }
@@ -200,9 +202,9 @@ impl Phase {
     /// Called when the node has acquired the lease, with a request at `asked_at`.
     pub(super) fn hold(&mut self, lease: Lease, asked_at: Instant) {
         let work = self.read().map_or(Work::Ready, Work::Reading);
-        let (is_informed, is_logged, next) = (false, false, None);
-        let (renew_at, ends_at) = (asked_at, asked_at);
-        let holding = Holding { lease, renew_at, ends_at, is_informed, is_logged, next, work };
+        let (is_informed, is_logged, is_refused) = (false, false, false);
+        let (renew_at, ends_at, next) = (asked_at, asked_at, None);
+        let holding = Holding { lease, renew_at, ends_at, is_informed, is_logged, is_refused, next, work };
         *self = Self::Holding(Box::new(holding));
         self.renew(asked_at);
     }

@@ -6,6 +6,7 @@ use super::requests::{Asked, Purpose, Ticket};
 use super::{ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, Output, PUSH_RETRY_DELAY, RETRY_DELAY};
 use crate::engine::{Channel, EngineError, FeedLog, Reply};
 use crate::frame::Frame;
+use std::mem;
 use std::time::Instant;
 use stentor_hub::{FeedState, Key};
 use stentor_ports::FeedUpdate;
@@ -71,9 +72,13 @@ impl Feeds {
                 // Another holder may have stored an entry since the log was read.
                 self.load(now, &key);
             }
-            (Purpose::Acquire, _) => {
+            (Purpose::Acquire, reply) => {
                 let random = 0.75 + 0.5 * self.random.f64();
-                let interval = if feed.is_fetched() { ACQUIRE_INTERVAL } else { PUSH_RETRY_DELAY };
+                let interval = match reply {
+                    _ if feed.is_fetched() => ACQUIRE_INTERVAL,
+                    Err(EngineError::Refused(_)) => RETRY_DELAY,
+                    _ => PUSH_RETRY_DELAY,
+                };
                 feed.check_at = now + CHECK_INTERVAL.mul_f64(random);
                 feed.phase.follow(now + interval.mul_f64(random));
             }
@@ -89,11 +94,19 @@ impl Feeds {
                 feed.phase.holding_mut().and_then(Holding::end_storing);
                 self.lose(now, &key);
             }
-            (Purpose::Store(_), _) => {
-                // The log has the entry if it was stored. If it wasn't, it is stored again.
+            (Purpose::Store(_), reply) => {
+                // The log has the entry if it was stored. If it wasn't, it is stored again: at once if what the node knew of the
+                // log was out of date. An engine that refuses an entry again answers reads only, as Redis does without memory.
+                let is_refused = matches!(reply, Err(EngineError::Refused(_)));
                 feed.handle_unknown_outcome();
                 self.resyncs += 1;
-                self.load(now, &key);
+                let holding = feed.phase.holding_mut();
+                let was_refused = holding.is_some_and(|it| mem::replace(&mut it.is_refused, is_refused));
+                if was_refused && is_refused {
+                    feed.phase.read_at_or_next(now + RETRY_DELAY);
+                } else {
+                    self.load(now, &key);
+                }
             }
             (Purpose::Release(_), _) => {}
         }
@@ -169,6 +182,7 @@ impl Feeds {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Some(holding) = feed.phase.holding_mut() else { return };
         let Some(Storing { pending, push: id, then_read }) = holding.end_storing() else { return };
+        holding.is_refused = false;
         let (is_logged, update) = feed.log.handle_stored(pending, id.is_some(), &mut self.replaced);
         holding.is_logged = is_logged;
         // A push that has timed out has already been answered.

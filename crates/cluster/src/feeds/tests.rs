@@ -128,6 +128,8 @@ struct Cluster {
     requests: VecDeque<(usize, Ticket, Request)>,
     /// `true` if the engine answers.
     is_up: bool,
+    /// `true` if the engine has no memory for leases and versions.
+    is_full: bool,
     /// `true` if an entry may arrive after entries that were stored later.
     is_unordered: bool,
     /// Events that arrive later.
@@ -148,6 +150,7 @@ impl Cluster {
             upstream: 1,
             requests: VecDeque::new(),
             is_up: true,
+            is_full: false,
             is_unordered: false,
             late: Vec::new(),
             clients: Vec::new(),
@@ -259,10 +262,14 @@ impl Cluster {
     }
 
     fn answer_one(&mut self, index: usize, ticket: Ticket, request: Request) {
-        let reply = if self.is_up && self.nodes[index].is_connected {
-            self.bus.handle_request(self.now, request)
-        } else {
+        let reply = if !self.is_up || !self.nodes[index].is_connected {
             Err(EngineError::Unavailable("away".into()))
+        } else if self.is_full
+            && matches!(request, Request::AcquireLease { .. } | Request::StoreVersion { .. })
+        {
+            Err(EngineError::Refused("out of memory".into()))
+        } else {
+            self.bus.handle_request(self.now, request)
         };
         self.nodes[index].feeds.handle_reply(self.now, ticket, reply, |_| true);
     }
@@ -570,6 +577,30 @@ fn a_version_whose_outcome_is_unknown_is_stored_again() {
     cluster.is_up = true;
     cluster.pass(RETRY_DELAY);
     cluster.run_until_idle();
+    cluster.check_newest(2);
+}
+
+#[test]
+fn a_version_that_the_engine_refuses_is_stored_again_after_a_delay() {
+    let mut cluster = Cluster::following(2, 2);
+    cluster.is_full = true;
+    cluster.upstream = 2;
+    cluster.fetch(0);
+    // The change is refused, the log is read, and the change is refused again.
+    let mut answered = 0;
+    while !cluster.requests.is_empty() && answered < 100 {
+        cluster.answer();
+        answered += 1;
+    }
+    assert_eq!(answered, 3);
+    let requests = |cluster: &Cluster| cluster.nodes[0].feeds.stats().requests;
+    let before = requests(&cluster);
+    cluster.run_for(10 * RETRY_DELAY);
+    let (reads_and_stores, renewals) = (2 * 10, 10 / RENEW_INTERVAL.as_secs());
+    assert!(requests(&cluster) - before <= reads_and_stores + renewals);
+    assert_eq!((cluster.holders(), cluster.newest(1)), (vec![0], Some(1)));
+    cluster.is_full = false;
+    cluster.run_for(RETRY_DELAY);
     cluster.check_newest(2);
 }
 

@@ -123,6 +123,19 @@ impl Cluster {
 }
 
 #[test]
+fn an_engine_without_memory_is_asked_for_a_lease_once_a_second() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.is_full = true;
+    cluster.push(0, 1, Some(1), None);
+    cluster.run_for(5 * RETRY_DELAY);
+    let requests = cluster.nodes[0].feeds.stats().requests;
+    assert!((4..=7).contains(&requests), "{requests}");
+    cluster.is_full = false;
+    cluster.run_for(2 * RETRY_DELAY);
+    assert_eq!(cluster.answers(0), [(1, Ok(true))]);
+}
+
+#[test]
 fn a_document_reaches_all_nodes_in_one_epoch_whichever_it_is_pushed_to() {
     let mut cluster = Cluster::subscribed(3, 2);
     assert_eq!(cluster.nodes[0].pushed.state, None, "its subscribers wait");
