@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Forwards connections to a server. The proxy can swallow the bytes of one direction, or delay the server's bytes.
@@ -13,6 +13,8 @@ pub(crate) struct Proxy {
     pub(crate) swallows: Arc<[AtomicBool; 2]>,
     /// Delay of each 4 KiB that the server sends (ms).
     pub(crate) delay_ms: Arc<AtomicU64>,
+    /// Number of connections so far.
+    pub(crate) connections: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -21,11 +23,13 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let swallows: Arc<[AtomicBool; 2]> = Arc::default();
         let delay_ms: Arc<AtomicU64> = Arc::default();
-        let (shared, delay) = (swallows.clone(), delay_ms.clone());
+        let connections: Arc<AtomicUsize> = Arc::default();
+        let (shared, delay, count) = (swallows.clone(), delay_ms.clone(), connections.clone());
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 // A new connection is never cut: only earlier connections are.
                 shared.iter().for_each(|swallow| swallow.store(false, Ordering::Relaxed));
+                count.fetch_add(1, Ordering::Relaxed);
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 let client = client.unwrap();
                 let ways = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
@@ -48,6 +52,6 @@ impl Proxy {
                 }
             }
         });
-        Self { port, swallows, delay_ms }
+        Self { port, swallows, delay_ms, connections }
     }
 }

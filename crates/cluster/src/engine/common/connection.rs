@@ -90,6 +90,16 @@ impl Backoff {
         let delay = fastrand::u64(longest / 2..=longest.min(BACKOFF_MAX_MS));
         tokio::time::sleep(Duration::from_millis(delay)).await;
     }
+
+    /// Waits after the loss of a connection that was open for this time. A connection that worked is replaced at once. A server that ends
+    /// each connection as soon as it is used, because it is loading its data or refuses a command, is connected again with growing delays.
+    pub(crate) async fn wait_after(&mut self, open: Duration) {
+        if open < PROBE_INTERVAL {
+            self.wait().await;
+        } else {
+            *self = Self::default();
+        }
+    }
 }
 
 /// Lost connections. An outage is logged once, however many connections it concerns.

@@ -5,14 +5,20 @@ use super::link::Link;
 use super::publications::{Publications, first_refusal, take_batch};
 use super::{Role, Shared};
 use crate::engine::PROBE_INTERVAL;
+use crate::engine::common::Backoff;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Publishes for as long as the engine runs. A lost connection may lose a batch.
 pub(super) async fn run(shared: Arc<Shared>) {
+    let mut backoff = Backoff::default();
     loop {
         let mut link = shared.connect(Role::Publish, None, None).await;
+        let opened_at = Instant::now();
         let reason = serve(&shared.messages, &mut link).await;
+        drop(link);
         shared.outages.begin((Role::Publish, None), &reason);
+        backoff.wait_after(opened_at.elapsed()).await;
     }
 }
 

@@ -9,7 +9,7 @@ use super::receiver::Replies;
 use super::scripts::Call;
 use super::server::RECENT;
 use super::{Role, Shared, slots};
-use crate::engine::common::Endpoint;
+use crate::engine::common::{Backoff, Endpoint};
 use crate::engine::{EngineError, PROBE_INTERVAL};
 use redis::{Pipeline, ServerError, ServerErrorKind, Value};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::task::coop::unconstrained;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Maximum number of scripts that are sent at once.
 const BATCH_MAX: usize = 256;
@@ -71,15 +71,19 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 async fn serve_lane(shared: Arc<Shared>, lane: Arc<Lane>) {
+    let mut backoff = Backoff::default();
     loop {
         let mut link = shared.connect(Role::Requests, lane.endpoint.clone(), None).await;
+        let opened_at = Instant::now();
         lane.set_sender(Some(link.sender()));
         let mut sent = JoinSet::new();
         let reason = serve(&shared, &lane, &mut link, &mut sent).await;
         lane.set_sender(None);
+        drop((link, sent));
         shared.outages.begin((Role::Requests, lane.endpoint.clone()), &reason);
         // Another primary may have its slots, even if this one can be connected again.
         shared.requests.moved.notify_one();
+        backoff.wait_after(opened_at.elapsed()).await;
     }
 }
 

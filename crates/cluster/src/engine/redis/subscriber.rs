@@ -3,13 +3,14 @@
 use super::link::Link;
 use super::values::explain;
 use super::{Role, Shared};
-use crate::engine::common::Change;
+use crate::engine::common::{Backoff, Change};
 use crate::engine::{Event, PROBE_INTERVAL};
 use bytes::Bytes;
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::sync::Arc;
 use stentor_hub::{Epoch, Position};
+use tokio::time::Instant;
 
 /// Maximum number of channels in one command. The server answers for each channel before it does anything else.
 const BATCH_MAX: usize = 1_000;
@@ -72,12 +73,13 @@ pub(super) fn number(content: &Bytes) -> Option<(u64, Bytes)> {
 
 /// Receives for as long as the engine runs. `first` is an open connection, if there is one.
 pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
+    let mut backoff = Backoff::default();
     loop {
         let mut link = match first.take() {
             Some(link) => link,
             None => shared.connect(Role::Subscribe, None, Some(&shared)).await,
         };
-        let mut is_connected = false;
+        let (opened_at, mut is_connected) = (Instant::now(), false);
         let reason = serve(&shared, &mut link, &mut is_connected).await;
         // Drops late messages of the connection.
         shared.interest.begin();
@@ -86,6 +88,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
             shared.events.send(Event::Disconnected { reason: (&*reason).into() });
         }
         shared.outages.begin((Role::Subscribe, None), &reason);
+        backoff.wait_after(opened_at.elapsed()).await;
     }
 }
 
