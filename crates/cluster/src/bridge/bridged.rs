@@ -72,10 +72,10 @@ impl Commands for BridgedCommands {
     }
 
     fn command_link(&self, app: LinkApp, target: Target, command: Command) {
-        self.local.command_link(app, target, command);
+        self.inner.command_link(app, target, command);
     }
 
     fn list_link_rooms(&self, app: LinkApp, query: RoomsQuery, done: Done<RoomList>) {
-        self.local.list_link_rooms(app, query, done);
+        self.inner.list_link_rooms(app, query, done);
     }
 }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use stentor_cluster::bridge::{BridgedCommands, Bridges};
 use stentor_cluster::engine::memory::Memory;
 use stentor_cluster::engine::{Channel, Engine, Event, Limits, PAYLOAD_BYTES_MAX, Request};
 use stentor_cluster::{
@@ -557,6 +558,21 @@ async fn commands_reach_the_sockets_of_an_application_at_all_nodes() {
     let mut texts = std::mem::take(&mut *seen.lock().unwrap());
     texts.sort();
     assert_eq!(texts, ["2,1", "4,1", "4,2", "4,3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_a_bridge_reaches_the_sockets_of_an_application_at_all_nodes() {
+    let (_memory, [a, _b, _c]) = three().await;
+    a.cluster.join(&["chat".into()], Arc::new(Link::default()));
+    let local = a.plane.data_plane();
+    let inner = ClusterCommands::new(local.clone(), a.cluster.clone());
+    let all = BridgedCommands::new(local, Arc::new(inner), Bridges::alone().unwrap());
+    let target = Target::of("/chat").unwrap().everybody();
+    let list = |done| all.command_link(LinkApp(0), target, Command::Sessions { limit: 5, done });
+    assert_eq!(answer_to(list).await.unwrap().count, 1 + 2 + 4);
+    let query = RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: 1 };
+    let rooms = answer_to(|done| all.list_link_rooms(LinkApp(0), query, done)).await.unwrap().rooms;
+    assert_eq!(rooms, [("a".to_owned(), 1 + 2 + 4)]);
 }
 
 #[tokio::test(start_paused = true)]
