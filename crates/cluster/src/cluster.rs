@@ -230,7 +230,7 @@ impl Cluster {
             () = self.find_sockets(&plane) => {}
             () = self.share_revocations(&*plane) => {}
             () = self.rooms.run(&*self.engine, &*plane, &self.space, |room, payload| {
-                self.content(&Channel::from(room.clone()), payload)
+                self.message(&Channel::from(room.clone()), payload).map(|(_, content)| content)
             }) => {}
         }
         let leave = self.state.lock().registry.leave(since_1970(), &self.record(&*plane));
@@ -311,10 +311,10 @@ impl Cluster {
         has_room
     }
 
-    /// The content of a message of a room with history, from any node.
-    fn content(&self, channel: &Channel, payload: &Bytes) -> Option<Content> {
+    /// The sender and the content of a message of a room with history, from any node.
+    fn message(&self, channel: &Channel, payload: &Bytes) -> Option<(NodeId, Content)> {
         match self.frames.decode(channel, payload) {
-            Ok((_, Frame::Message(message))) => Some(message.into()),
+            Ok((sender, Frame::Message(message))) => Some((sender, message.into())),
             Ok(_) => None,
             Err(error) => {
                 self.counters.count_refused(error);
@@ -374,7 +374,11 @@ impl Cluster {
                 position: Some(position),
                 payload,
             } => {
-                let content = self.content(&Channel::from(room.clone()), &payload);
+                let message = self.message(&Channel::from(room.clone()), &payload);
+                if message.as_ref().is_some_and(|(sender, _)| *sender != self.node()) {
+                    count(&self.counters.received);
+                }
+                let content = message.map(|(_, content)| content);
                 self.rooms.handle_message(&room, position, content).await;
             }
             Event::Message { channel, position, payload } => {

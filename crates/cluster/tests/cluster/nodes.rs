@@ -919,6 +919,7 @@ async fn a_message_with_an_idempotency_key_is_published_once_whichever_node_is_a
     }
     pass(MOMENT).await;
     assert_eq!(c.shown(), ["kept/1 after 0 []", "kept/1 1 None 1", "kept/1 2 None 3"]);
+    assert_eq!((a.metric("cluster_messages_received"), c.metric("cluster_messages_received")), (0, 2));
     a.join("kept/2");
     pass(MOMENT).await;
     assert_eq!(a.shown(), [r#"kept/2 after 0 ["4"]"#]);
