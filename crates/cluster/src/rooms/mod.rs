@@ -277,8 +277,8 @@ impl<P> Rooms<P> {
         let Some(limits) = history_limits(&self.history, room) else { return };
         if let Some(state) = self.vacate(room) {
             self.waiting_bytes -= state.waiting_bytes();
-            if let Reading::Due(number) = state.reading() {
-                self.reads.due.remove(&number);
+            if let Some(place) = state.due() {
+                self.reads.due.remove(&place);
             }
         }
         if has_subscribers {
@@ -428,9 +428,7 @@ fn bytes_of(update: &RoomUpdate) -> usize {
             RoomUpdate::Message { data, except_rooms, except_sessions, .. } => {
                 data.len() + size_of_val(&except_rooms[..]) + size_of_val(&except_sessions[..])
             }
-            RoomUpdate::History { messages, .. } => {
-                messages.iter().map(|message| size_of_val(message) + message.data.len()).sum()
-            }
+            RoomUpdate::History { messages, .. } => messages.iter().map(room::bytes_of).sum(),
             RoomUpdate::Confirmed => 0,
         }
 }

@@ -9,14 +9,14 @@ use std::time::Instant;
 use stentor_hub::{Epoch, Position, Room};
 
 /// Maximum number of histories that are read at the same time.
-const READS_MAX: usize = 16;
+pub(super) const READS_MAX: usize = 16;
 /// Maximum number of messages per request.
 const READ_MESSAGES_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Reads {
-    /// Rooms whose history must be read, in this order.
-    pub(super) due: BTreeMap<u64, Room>,
+    /// Rooms whose history must be read, in this order: see [`RoomState::due`].
+    pub(super) due: BTreeMap<(bool, u64), Room>,
     /// Number of reads without an answer.
     open: usize,
     /// The time until which reads wait, because one has failed.
@@ -44,7 +44,7 @@ impl<P> Rooms<P> {
         let number = self.draw();
         if let Some(state) = self.rooms.get_mut(room) {
             state.set_due(number);
-            self.reads.due.insert(number, room.clone());
+            self.reads.due.extend(state.due().map(|place| (place, room.clone())));
         }
         self.start_reads();
     }
@@ -55,8 +55,9 @@ impl<P> Rooms<P> {
         {
             let number = self.draw();
             let Some(state) = self.rooms.get_mut(&room) else { continue };
-            self.waiting_bytes -= state.waiting_bytes();
+            let waited = state.waiting_bytes();
             let (since, incarnation) = (state.ask(number), state.incarnation);
+            self.waiting_bytes = self.waiting_bytes - waited + state.waiting_bytes();
             let messages_max = state.limits.publications_max.min(READ_MESSAGES_MAX);
             self.reads.open += 1;
             let asked = Asked::Read(room.clone(), incarnation);

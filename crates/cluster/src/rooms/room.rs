@@ -93,10 +93,11 @@ pub(super) struct RoomState {
     confirm_reads: u32,
     /// The position of the core. `None` while the core waits for the history.
     newest: Option<Position>,
-    /// The part of the history that has been read for the core: the position that it follows, and its messages.
-    partial: Option<(Position, Vec<HistoryMessage>)>,
+    /// The part of the history that has been read for the core.
+    partial: Option<Partial>,
     /// Messages that arrived during the read.
     waiting: VecDeque<Arrived>,
+    /// Size of `waiting`.
     waiting_bytes: usize,
     /// `true` if messages that arrived during the read were dropped.
     has_dropped: bool,
@@ -108,6 +109,44 @@ pub(super) struct RoomState {
     is_unproven: bool,
     /// Position of a message that is known to be missing.
     seen: Option<Position>,
+}
+
+/// A part of a history: messages that follow a position, oldest first.
+struct Partial {
+    after: Position,
+    messages: Vec<HistoryMessage>,
+    /// Size of the messages.
+    bytes: usize,
+}
+
+impl Partial {
+    fn new(after: Position) -> Self {
+        Self { after, messages: Vec::new(), bytes: 0 }
+    }
+
+    /// The position of the last message.
+    fn end(&self) -> Position {
+        end(self.after, &self.messages)
+    }
+
+    fn push(&mut self, message: HistoryMessage) {
+        self.bytes += bytes_of(&message);
+        self.messages.push(message);
+    }
+
+    /// Removes the oldest messages beyond this number.
+    fn trim(&mut self, messages_max: usize) {
+        let excess = self.messages.len().saturating_sub(messages_max);
+        for message in self.messages.drain(..excess) {
+            self.bytes -= bytes_of(&message);
+            self.after.offset = message.offset;
+        }
+    }
+}
+
+/// Size of a message of a history.
+pub(super) fn bytes_of(message: &HistoryMessage) -> usize {
+    size_of_val(message) + message.data.len()
 }
 
 fn covers(newest: Position, other: Position) -> bool {
@@ -140,12 +179,18 @@ impl RoomState {
         self.newest
     }
 
+    /// Size of the messages that wait for a read, and of the part of the history that has been read for the core.
     pub(super) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+        self.waiting_bytes + self.partial.as_ref().map_or(0, |partial| partial.bytes)
     }
 
     pub(super) fn reading(&self) -> Reading {
         self.reading
+    }
+
+    /// The place of the scheduled read. Histories that have been read in part come first, so that few parts are held.
+    pub(super) fn due(&self) -> Option<(bool, u64)> {
+        if let Reading::Due(number) = self.reading { Some((self.partial.is_none(), number)) } else { None }
     }
 
     /// Schedules a read. Messages wait for it.
@@ -162,7 +207,7 @@ impl RoomState {
         // The answer contains the messages that have arrived until now.
         self.waiting.clear();
         (self.waiting_bytes, self.has_dropped, self.needs_read) = (0, false, false);
-        let partial = self.partial.as_ref().map(|(after, messages)| end(*after, messages));
+        let partial = self.partial.as_ref().map(Partial::end);
         self.newest.or(partial).unwrap_or(START)
     }
 
@@ -284,7 +329,7 @@ impl RoomState {
         if !is_end {
             return Next::Read;
         }
-        if let Some((after, messages)) = self.partial.take() {
+        if let Some(Partial { after, messages, .. }) = self.partial.take() {
             self.begin(after, messages, news);
         }
         self.finish(news)
@@ -292,7 +337,6 @@ impl RoomState {
 
     /// Called when the engine can't read the history.
     pub(super) fn handle_refusal(&mut self, news: &mut News) -> Next {
-        self.partial = None;
         match self.newest {
             None => self.begin(self.seen.unwrap_or(START), Vec::new(), news),
             Some(newest) => self.resync(self.seen.unwrap_or(newest), Resync::Refused, news),
@@ -351,31 +395,28 @@ impl RoomState {
     /// Makes the first update of the room for its core.
     fn begin(&mut self, after: Position, messages: Vec<HistoryMessage>, news: &mut News) {
         self.newest = Some(end(after, &messages));
+        self.partial = None;
         news.updates.push(RoomUpdate::History { after, messages });
     }
 
     /// Adds a part to the history that the core waits for.
     fn collect(&mut self, start: Position, read: Vec<Arrived>) {
-        let continued = self.partial.take().filter(|(after, messages)| end(*after, messages) == start);
-        let (mut after, mut messages) = continued.unwrap_or((start, Vec::new()));
+        let continued = self.partial.take().filter(|partial| partial.end() == start);
+        let mut partial = continued.unwrap_or_else(|| Partial::new(start));
         for (position, content) in read {
-            let is_next = position == next(end(after, &messages));
             match content {
                 Some(Content { event, data, .. }) => {
-                    if !is_next {
-                        (after, messages) = (before(position), Vec::new());
+                    if position != next(partial.end()) {
+                        partial = Partial::new(before(position));
                     }
-                    messages.push(HistoryMessage { offset: position.offset, event, data });
+                    partial.push(HistoryMessage { offset: position.offset, event, data });
                 }
-                None => (after, messages) = (position, Vec::new()),
+                None => partial = Partial::new(position),
             }
         }
         // If another node keeps more messages, the engine's history may be longer.
-        let excess = messages.len().saturating_sub(self.limits.publications_max);
-        if let Some(last) = messages.drain(..excess).next_back() {
-            after.offset = last.offset;
-        }
-        self.partial = Some((after, messages));
+        partial.trim(self.limits.publications_max);
+        self.partial = Some(partial);
     }
 
     /// Delivers the read part of the messages that the core has missed. The answer begins after `start`.

@@ -8,7 +8,7 @@ mod model;
 mod vacant;
 
 use super::*;
-use crate::engine::Event;
+use crate::engine::{Event, History};
 use crate::simulation::simulate;
 use cluster::{PUBLISHERS, Plane};
 use model::{KEEP, Member, decode, index_of, limits, room};
@@ -497,6 +497,65 @@ fn waiting_messages_are_bounded() {
         cluster.run_until_idle();
     }
     cluster.check_complete(1);
+}
+
+/// The rooms of a node, for tests that answer its requests themselves.
+fn alone() -> Rooms<()> {
+    let limits = HistoryLimits { publications_max: 9, ..limits() };
+    Rooms::new(NodeId(1), vec![(String::new(), limits)], RETRY_DELAY, vacant_rooms(1))
+}
+
+const MESSAGE_BYTES: usize = 1_000;
+
+/// An answer of the engine: one message of a history.
+fn part(offset: u64, head: u64) -> History {
+    let position = |offset| Position { epoch: Epoch(1), offset };
+    let messages = vec![(position(offset), Bytes::from(vec![b'm'; MESSAGE_BYTES]))];
+    History { head: Some(position(head)), messages, truncated: false }
+}
+
+#[test]
+fn few_histories_are_held_in_part_and_these_are_charged() {
+    const PARTS: u64 = 3;
+    let mut rooms = alone();
+    for i in 0..10 * reads::READS_MAX {
+        rooms.handle_interest(&Room::plain(&i.to_string()).expect("a room"), true);
+    }
+    let (mut read, mut held) = (0, Vec::new());
+    while let Some(output) = rooms.poll_output() {
+        match output {
+            Output::Request(number, Request::History { since, .. }) => {
+                let reply = Reply::History(part(since.offset + 1, PARTS));
+                rooms.handle_reply(Instant::now(), number, Ok(reply), decode);
+                held.push(rooms.held_bytes());
+            }
+            Output::Room(_, RoomUpdate::History { messages, .. }) => {
+                assert_eq!(messages.len() as u64, PARTS);
+                read += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(held[0] >= MESSAGE_BYTES, "the first part is charged");
+    // Parts, and whole histories on their way to the cores.
+    let most = 2 * PARTS as usize * reads::READS_MAX * MESSAGE_BYTES;
+    assert!(held.iter().all(|held| *held <= most), "{held:?}");
+    assert_eq!((read, rooms.held_bytes()), (10 * reads::READS_MAX, 0));
+}
+
+#[test]
+fn the_part_of_a_history_that_the_engine_loses_is_forgotten() {
+    let mut rooms = alone();
+    rooms.handle_interest(&room(0), true);
+    for history in [part(1, 2), History { head: None, messages: Vec::new(), truncated: false }] {
+        let Some(Output::Request(number, Request::History { .. })) = rooms.poll_output() else { panic!() };
+        rooms.handle_reply(Instant::now(), number, Ok(Reply::History(history)), decode);
+    }
+    let output = rooms.poll_output();
+    assert!(
+        matches!(&output, Some(Output::Room(_, RoomUpdate::History { messages, .. })) if messages.is_empty())
+    );
+    assert_eq!(rooms.held_bytes(), 0);
 }
 
 /// Clients publish on all nodes, members join and leave, messages and connections are lost, and the engine is unreachable,
