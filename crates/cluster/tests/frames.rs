@@ -61,6 +61,12 @@ fn socket(namespace: &str) -> MovingSocket {
             subscription(Room::all_members(namespace).unwrap().into(), Policy::Queue.into(), false),
             subscription(Room::new(namespace, "red").unwrap().into(), Policy::DropOldest.into(), true),
             subscription(Key::parse("game").unwrap().into(), options, true),
+            MovingSubscription {
+                topic: Topic::Presence(Room::new(namespace, "red").unwrap()),
+                options: Policy::Queue.into(),
+                position: None,
+                is_granted: true,
+            },
         ],
         missed: vec![missed(1, true, arguments()), missed(2, false, Data::Json("[1]".into()))],
         known: vec![1, 2, u64::MAX],

@@ -85,7 +85,7 @@ pub const MOVING_BYTES_MAX: usize = 4 << 20;
 /// A subscription of a socket that moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovingSubscription {
-    /// The room or feed.
+    /// The room, the feed, or the room of which the client is notified who joins and leaves.
     pub topic: Topic,
     /// Options of the subscription.
     pub options: SubscribeOptions,
@@ -103,7 +103,7 @@ pub struct MovingSocket {
     pub id: PublicId,
     /// The user. `None` if the client is anonymous.
     pub principal: Option<Principal>,
-    /// The socket's rooms and feeds.
+    /// The socket's rooms and feeds, and the rooms whose presence its client watches.
     pub subscriptions: Vec<MovingSubscription>,
     /// Messages that the client missed, in order. Empty in an answer to `Look` or `Describe`.
     pub missed: Vec<MissedMessage>,

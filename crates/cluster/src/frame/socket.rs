@@ -109,6 +109,13 @@ impl Writer {
                 Topic::Room(_) | Topic::Presence(_) => None,
             })
             .collect();
+        let watched: Vec<&Room> = subscriptions
+            .iter()
+            .filter_map(|subscription| match &subscription.topic {
+                Topic::Presence(room) => Some(room),
+                Topic::Room(_) | Topic::Feed(_) => None,
+            })
+            .collect();
         // All rooms of a socket are of its namespace.
         self.text(rooms.first().map_or("/", |(room, _)| room.namespace()));
         self.list(rooms.into_iter(), |w, (room, subscription)| {
@@ -119,6 +126,7 @@ impl Writer {
             w.text(key.as_str());
             w.subscription(subscription);
         });
+        self.list(watched.into_iter(), |w, room| w.text(room.name()));
         self.list(missed.iter(), |w, MissedMessage { id, is_direct, event, data }| {
             w.u64(*id);
             w.u8(u8::from(*is_direct));
@@ -193,6 +201,11 @@ impl Reader {
             let topic = Topic::Feed(r.key()?);
             r.subscription(topic)
         })?;
+        // Only clients themselves subscribe to presence, which has no options.
+        let watched = self.bounded(MOVING_TOPICS_MAX, |r| {
+            let topic = Topic::Presence(room(&everybody, &r.text()?)?);
+            Ok(MovingSubscription { topic, options: Policy::Queue.into(), position: None, is_granted: true })
+        })?;
         let mut bytes = 0;
         let missed = self.bounded(MOVING_MESSAGES_MAX, |r| {
             let (id, is_direct, content) = (r.u64()?, r.flag()?, r.content()?);
@@ -200,7 +213,7 @@ impl Reader {
             Ok(MissedMessage { id, is_direct, event: content.event, data: content.data })
         })?;
         let known = self.bounded(KNOWN_MAX, Self::u64)?;
-        let subscriptions: Vec<_> = rooms.into_iter().chain(feeds).collect();
+        let subscriptions: Vec<_> = rooms.into_iter().chain(feeds).chain(watched).collect();
         if subscriptions.len() > MOVING_TOPICS_MAX || bytes > MOVING_BYTES_MAX {
             return Err(FrameError::Malformed);
         }

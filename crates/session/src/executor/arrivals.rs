@@ -181,6 +181,8 @@ impl Executor {
             // Without identities, subscriptions that clients requested aren't recorded.
             let is_granted = match &topic {
                 Topic::Room(room) if room.is_all_members() => false,
+                // Only clients themselves subscribe to presence.
+                Topic::Presence(_) => true,
                 topic => !identities.is_on() || identities.is_granted(session, topic),
             };
             let position = if let Topic::Feed(key) = &topic { positions.get(key).copied() } else { None };

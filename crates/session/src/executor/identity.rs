@@ -209,8 +209,8 @@ impl Executor {
     }
 
     /// Sets the identity of a session from another node, and authorizes the subscriptions again that its client requested
-    /// there. Returns `false` if one of them is no longer allowed: missed messages don't name their rooms, so they can't be
-    /// filtered.
+    /// there. Returns `false` if a room or feed is no longer allowed: missed messages don't name their rooms, so they can't be
+    /// filtered. A subscription to presence that is no longer allowed ends.
     pub(crate) fn identify_moved(
         &mut self,
         session: SessionId,
@@ -223,10 +223,19 @@ impl Executor {
         self.set_identity(session, identity);
         subscriptions.iter().filter(|subscription| subscription.is_granted).all(
             |MovingSubscription { topic, .. }| {
-                self.questions.identities.grant(session, topic);
+                let is_presence = matches!(topic, Topic::Presence(_));
+                if !is_presence {
+                    self.questions.identities.grant(session, topic);
+                }
                 let Self { questions, hub, recovery, context, .. } = self;
                 let client = || asking(hub, recovery, context, session);
-                questions.review(context.now, session, client, topic, true).is_ok()
+                match questions.review(context.now, session, client, topic, true) {
+                    Err(denial) if is_presence => {
+                        self.withdraw(session, topic.clone(), denial);
+                        true
+                    }
+                    reviewed => reviewed.is_ok(),
+                }
             },
         )
     }

@@ -232,6 +232,9 @@ fn waiting_clients_are_limited_and_a_disconnected_one_leaves_nothing() {
     assert!(others.0.lock().is_empty());
 }
 
+/// The entry of [`Issuer`]'s list that denies presence.
+const PRESENCE: &str = "presence";
+
 /// An authenticator that takes a token for its user's name. It denies subscriptions to the rooms of its list.
 #[derive(Clone, Debug, Default)]
 struct Issuer(Arc<Mutex<Vec<&'static str>>>);
@@ -254,6 +257,9 @@ impl Authorizer for Issuer {
         match question.access {
             Access::Subscribe(Topic::Room(room)) if self.0.lock().contains(&room.name()) => {
                 Decision::Deny(Denial::new("not_allowed", "closed"))
+            }
+            Access::Presence(_) if self.0.lock().contains(&PRESENCE) => {
+                Decision::Deny(Denial::new("not_allowed", "secret"))
             }
             _ => Decision::Allow,
         }
@@ -300,6 +306,36 @@ fn subscriptions_from_the_other_node_must_be_allowed_here() {
     *issuer.0.lock() = vec!["red", "green"];
     rig.ex.reauthorize(session);
     assert_eq!(rooms.map(|room| rig.ex.hub.has_joined(session, &room)), [false, true]);
+}
+
+#[test]
+fn a_client_that_watches_the_members_of_a_room_does_so_after_each_move_if_it_may() {
+    let issuer = Issuer::default();
+    let (mut rig, others) = node_with(Some(Arc::new(issuer.clone())));
+    let red = Room::plain("red").unwrap();
+    let watched = Topic::Presence(red.clone());
+    let watching = MovingSubscription { topic: watched.clone(), ..subscription(red.clone(), true) };
+    let moving = || MovingSocket {
+        principal: Some(principal("42")),
+        subscriptions: vec![subscription(red.clone(), true), watching.clone()],
+        ..moving(vec![], vec![])
+    };
+    let name = SocketName { pid: Pid::parse(PID).unwrap(), namespace: "/".into(), last: None };
+    for denied in [vec![], vec![PRESENCE]] {
+        let is_allowed = denied.is_empty();
+        *issuer.0.lock() = denied;
+        let (mut conn, number) = waiting(&mut rig, &others, b"");
+        assert!(rig.ex.expect_socket(number, &moving()));
+        rig.ex.deliver_socket(number, Some(moving()));
+        let answer = rig.resume_decided(&mut conn).unwrap();
+        assert!(!begins_anew(&answer), "{answer}");
+        let (_, session) = rig.ex.shared.session_of(PublicId::parse(ID).unwrap()).unwrap();
+        assert_eq!(rig.ex.hub.is_subscribed(session, &watched), is_allowed);
+        let described = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap();
+        assert_eq!(described.subscriptions.contains(&watching), is_allowed);
+        let slot = rig.ex.suspended_socket(session).unwrap();
+        rig.ex.end_suspended(slot);
+    }
 }
 
 #[test]
