@@ -17,7 +17,7 @@ pub struct FeedsQuery {
 /// A key of a feed, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedInfo {
-    /// Name of the node that fetches the key. `None`: the node is in no cluster.
+    /// Name of the node that fetches the key. `None`: the node is in no cluster, or the document was pushed.
     pub node: Option<Arc<str>>,
     /// The key.
     pub key: Arc<str>,
@@ -77,7 +77,8 @@ impl FeedInfo {
 pub struct FeedList {
     /// The listed keys, those with problems first.
     pub feeds: Vec<FeedInfo>,
-    /// Number of keys that match, listed or not.
+    /// Number of keys that match, listed or not. In a cluster, a key with a pushed document that isn't listed counts once for each node
+    /// that has subscribers.
     pub count: usize,
     /// Names of nodes that didn't answer in time: their keys are neither listed nor counted.
     pub missing_nodes: Vec<String>,
@@ -94,13 +95,16 @@ impl FeedList {
         Self { feeds: feeds.collect(), count, missing_nodes: Vec::new() }
     }
 
-    /// Adds the keys of another node to a list of at most `limit` keys.
+    /// Adds the keys of another node to a list of at most `limit` keys. A pushed document that both nodes have is listed once.
     pub fn merge(&mut self, other: Self, limit: usize) {
         let mut all = std::mem::take(&mut self.feeds);
         all.extend(other.feeds);
         all.sort_by_cached_key(FeedInfo::rank);
+        let listed = all.len();
+        all.dedup_by(|later, one| later.fetches.is_none() && one.fetches.is_none() && later.key == one.key);
+        let count = self.count.saturating_add(other.count).saturating_sub(listed - all.len());
         let missing_nodes = std::mem::take(&mut self.missing_nodes);
-        *self = Self::new(all.into_iter().take(limit), self.count.saturating_add(other.count));
+        *self = Self::new(all.into_iter().take(limit), count);
         self.missing_nodes = [missing_nodes, other.missing_nodes].concat();
     }
 }
@@ -152,10 +156,11 @@ mod tests {
     fn the_keys_of_nodes_are_merged_those_with_problems_first() {
         let one =
             [info("a", "stale", Some((1, 5))), info("b", "live", Some((0, 7))), info("p", "live", None)];
-        let other = [info("c", "live", Some((2, 0))), info("d", "live", Some((0, 9)))];
+        let other =
+            [info("c", "live", Some((2, 0))), info("d", "live", Some((0, 9))), info("p", "live", None)];
         let mut sum = FeedList { missing_nodes: vec!["x".into()], ..FeedList::default() };
         sum.merge(FeedList::new(one, 5), 9);
-        sum.merge(FeedList::new(other, 2), 9);
+        sum.merge(FeedList::new(other, 3), 9);
         let keys = |list: &FeedList| list.feeds.iter().map(|info| info.key.to_string()).collect::<String>();
         assert_eq!((keys(&sum), sum.count, sum.missing_nodes.len()), ("acdbp".into(), 7, 1));
         sum.merge(FeedList::default(), 2);

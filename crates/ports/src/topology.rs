@@ -34,6 +34,6 @@ pub trait Topology: Send + Sync {
     /// Sets the port that lists this node's feed keys for other nodes. Called once, at the start.
     fn join_feeds(&self, lister: Arc<dyn FeedLister>);
 
-    /// Lists the feed keys of all nodes. `own` are those of this node.
+    /// Lists the feed keys of all nodes, and those with pushed documents that have subscribers. `own` are the keys that this node fetches.
     fn list_feeds(&self, query: FeedsQuery, own: FeedList, done: Done<FeedList>);
 }

@@ -64,19 +64,21 @@ impl MetricSource for Cluster {
 }
 
 impl Cluster {
-    /// Adds the name of this node to its feed keys.
-    fn naming_feeds(&self, mut list: FeedList) -> FeedList {
+    /// Adds the name of this node to the keys that it fetches, and the keys with pushed documents that have subscribers here.
+    fn complete_feeds(&self, mut list: FeedList, query: &FeedsQuery) -> FeedList {
         let name: Arc<str> = self.options.name.as_str().into();
         list.feeds.iter_mut().for_each(|info| info.node = Some(name.clone()));
+        list.merge(self.feeds.list_pushed(query), query.limit);
         list
     }
 
-    /// Lists the feed keys that this node fetches, for another node.
+    /// Lists the feed keys of this node, for another node.
     pub(super) fn list_own_feeds(self: &Arc<Self>, query: FeedsQuery, done: Done<FeedList>) {
         let Some(lister) = self.observers.feeds.get() else { return done.answer(Ok(FeedList::default())) };
-        let this = self.clone();
-        let named = move |list: Result<FeedList, _>| done.answer(list.map(|list| this.naming_feeds(list)));
-        lister.list_feeds(query, Done::new(named));
+        let (this, asked) = (self.clone(), query.clone());
+        let complete =
+            move |list: Result<_, _>| done.answer(list.map(|list| this.complete_feeds(list, &asked)));
+        lister.list_feeds(query, Done::new(complete));
     }
 }
 
@@ -105,6 +107,7 @@ impl Topology for Cluster {
 
     fn list_feeds(&self, query: FeedsQuery, own: FeedList, done: Done<FeedList>) {
         let finish = Finish::Feeds { limit: query.limit, done };
-        self.survey(None, Question::Feeds(query), Answered::Feeds(self.naming_feeds(own)), finish);
+        let own = self.complete_feeds(own, &query);
+        self.survey(None, Question::Feeds(query), Answered::Feeds(own), finish);
     }
 }

@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stentor_hub::{Document, Key, Position};
 use stentor_ports::{
-    Busy, Charge, Class, ControlPlane, Done, FeedUpdate, KeyInterest, Ledger, LocalNode, PushDenied,
-    PushResult, PushedFeed, ReadResult,
+    Busy, Charge, Class, ControlPlane, Done, FeedList, FeedUpdate, FeedsQuery, KeyInterest, Ledger,
+    LocalNode, PushDenied, PushResult, PushedFeed, ReadResult,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -94,6 +94,11 @@ impl FeedDriver {
 
     pub(crate) fn stats(&self) -> FeedStats {
         self.state.lock().feeds.stats()
+    }
+
+    /// Lists the keys with pushed documents that have subscribers on this node.
+    pub(crate) fn list_pushed(&self, query: &FeedsQuery) -> FeedList {
+        self.state.lock().feeds.list_pushed(query)
     }
 
     /// Handles a change of the data plane's subscribers.

@@ -1,12 +1,39 @@
-//! Updates for the node's own subscribers.
+//! Updates for the node's own subscribers, and the list of their pushed documents.
 
 use super::log::Newest;
 use super::{Feeds, Output};
 use bytes::Bytes;
 use stentor_hub::{FeedState, Key};
-use stentor_ports::{FeedSource, FeedUpdate};
+use stentor_ports::{FeedInfo, FeedList, FeedSource, FeedUpdate, FeedsQuery};
 
 impl Feeds {
+    /// Lists the keys with pushed documents that have subscribers here, in their order. (The engine keeps the other pushed documents.)
+    pub(crate) fn list_pushed(&self, query: &FeedsQuery) -> FeedList {
+        let mut found: Vec<_> = self
+            .feeds
+            .iter()
+            .filter(|(key, feed)| {
+                !feed.is_fetched() && feed.local.is_wanted() && key.as_str().contains(&query.search)
+            })
+            .filter_map(|(key, feed)| Some((key, feed, feed.log.newest.as_ref()?)))
+            .collect();
+        let count = found.len();
+        if count > query.limit {
+            found.select_nth_unstable_by_key(query.limit, |(key, ..)| *key);
+            found.truncate(query.limit);
+        }
+        found.sort_unstable_by_key(|(key, ..)| *key);
+        let infos = found.into_iter().map(|(key, feed, newest)| FeedInfo {
+            node: None,
+            key: key.as_str().into(),
+            state: feed.log.state.0.as_str().into(),
+            document_bytes: newest.document.body.len(),
+            is_subscribed: true,
+            fetches: None,
+        });
+        FeedList::new(infos, count)
+    }
+
     /// Sends the subscribers this node's newest version, unless they have it. Returns `true` if it was sent.
     pub(super) fn show_newest(&mut self, key: &Key, patches: Vec<Bytes>) -> bool {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.local.is_wanted()) else { return false };

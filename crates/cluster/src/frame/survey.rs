@@ -31,7 +31,7 @@ pub enum Question {
     NodeSessions(SessionsQuery),
     /// Lists the links of workers.
     Links,
-    /// Lists the feed keys that a node fetches.
+    /// Lists the feed keys that a node fetches, and those with pushed documents that have subscribers there.
     Feeds(FeedsQuery),
     /// Counts the subscribers of feed keys.
     Subscribers(Vec<Key>),

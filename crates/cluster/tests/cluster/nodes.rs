@@ -520,6 +520,40 @@ async fn the_feed_keys_of_all_nodes_are_listed_with_their_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_pushed_documents_that_have_subscribers_on_any_node_are_listed_once() {
+    let (_memory, [a, b, c]) = three().await;
+    let keys = ["pushed/1", "pushed/2", "pushed/3", "pushed/4"].map(|key| Key::parse(key).unwrap());
+    for (node, key) in [(&a, 0), (&b, 0), (&c, 0), (&c, 1), (&c, 3)] {
+        node.want(&keys[key], true).await;
+    }
+    // The third key has no subscribers, and the fourth no document.
+    for (key, body) in keys.iter().zip(["[1]", "[1,2]", "[]"]) {
+        let push = PushedFeed { change: Some(document(body).into()), sequence: None };
+        let pushed = answer_to(|done| b.all.pushed_feeds().unwrap().push(key, push, done));
+        assert_eq!(pushed.await.unwrap(), Ok(true));
+    }
+    for node in [&a, &b, &c] {
+        node.cluster.join_feeds(Arc::new(Lister(1)));
+    }
+    pass(MOMENT).await;
+    let list = async |search: &str, limit| {
+        let query = FeedsQuery { search: search.into(), limit };
+        let list = answer_to(|done| a.cluster.list_feeds(query, FeedList::default(), done)).await.unwrap();
+        let pushed = list.feeds.iter().filter(|info| info.fetches.is_none());
+        let shown = pushed.map(|info| {
+            assert!(info.is_subscribed && info.node.is_none(), "{info:?}");
+            format!("{} {} {}", info.key, info.state, info.document_bytes)
+        });
+        (shown.collect::<Vec<_>>(), list.count)
+    };
+    // Two nodes fetch three keys each.
+    assert_eq!(list("pushed", 9).await, (vec!["pushed/1 live 3".into(), "pushed/2 live 5".into()], 6 + 2));
+    assert_eq!(list("/2", 9).await, (vec!["pushed/2 live 5".into()], 6 + 1));
+    // A list that is cut off has the keys that are fetched.
+    assert_eq!(list("pushed", 2).await.0, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_subscribers_of_feed_keys_are_counted_on_all_nodes() {
     let (_memory, [a, _b, c]) = three().await;
     let keys = ["x", "news/é"].map(|key| Key::parse_as(key, KeyCharset::Utf8).unwrap());

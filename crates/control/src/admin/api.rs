@@ -249,7 +249,8 @@ pub static OPERATIONS: [Operation; 23] = [
         summary: "List the keys of feeds",
         description: "Lists the keys that are fetched: first those whose last fetch failed, then those that are stale, then those whose last \
                       fetch took the longest. In a cluster, these are the keys of all nodes, each with the `node` that fetches it. Keys with \
-                      pushed documents follow; in a cluster, whose engine keeps them, they aren't listed. The query parameters `search` and `limit` choose keys.",
+                      pushed documents follow; in a cluster, only those with subscribers, because its engine keeps the others. The query parameters \
+                      `search` and `limit` choose keys.",
         responses: &[(200, json("Feeds", "The keys."))],
         reasons: ROOMS_REASONS,
         handler: || get(keys),

@@ -307,7 +307,7 @@ fn list_schemas() -> Value {
         })),
         "Feeds": object_with(&["missing_nodes"], json!({
             "feeds": {"type": "array", "maxItems": KEYS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Feed"}},
-            "count": {"type": "integer", "minimum": 0, "description": "All keys, listed or not."},
+            "count": {"type": "integer", "minimum": 0, "description": "All keys, listed or not. A key with a pushed document that isn't listed counts once for each node with subscribers."},
             "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
             "missing_nodes": missing_nodes(),
         })),
