@@ -211,7 +211,8 @@ push = true
   assert.deepEqual(await answered(disconnect, '200', null, command({ close: true })), { sessions: 1 });
   assert.equal(await ended, 'io server disconnect');
   const { ended: [{ since: openedAt, ended: endedAt, ...gone }], ...left } = await answered(sessions, '200', null, json({ sessions: [id] }));
-  assert.deepEqual([left, gone], [{ sessions: [], count: 0, truncated: false }, { id, protocol: 'socketio', address: '127.0.0.1', timeline: [] }]);
+  const end = { event: 'ended', reason: 'closed_by_application', count: 1, first: endedAt, last: endedAt };
+  assert.deepEqual([left, gone], [{ sessions: [], count: 0, truncated: false }, { id, protocol: 'socketio', address: '127.0.0.1', timeline: [end] }]);
   assert.ok(happened(openedAt * 1000) && openedAt <= endedAt && happened(endedAt * 1000), `${openedAt} ${endedAt}`);
   for (const operation of [emit, join, leave, disconnect, sessions, revoke, fetched]) {
     await provoke(operation, '400 command', null, json({}));

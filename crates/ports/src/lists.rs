@@ -188,7 +188,7 @@ pub struct EndedSession {
     pub since: u64,
     /// The time when the session ended.
     pub ended: u64,
-    /// Events of the session, oldest first.
+    /// Events of the session, oldest first. The last one is `ended`, with the reason.
     pub timeline: Vec<SessionEvent>,
 }
 
@@ -197,7 +197,7 @@ pub struct EndedSession {
 pub struct SessionEvent {
     /// The name of the event: lowercase words joined by `_`.
     pub name: Cow<'static, str>,
-    /// The transport, the code of the denial, or the key of the limit. Empty if there is none.
+    /// The transport, the code of the denial, the key of the limit, or the reason for the end. Empty if there is none.
     pub reason: Cow<'static, str>,
     /// Number of times that the event has happened.
     pub count: u32,

@@ -199,15 +199,15 @@ impl Owner {
     }
 }
 
-/// The reason for the end of a client.
+/// The reason for the end of a client or of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The client has disconnected and can't be notified.
     Gone,
     /// The client has closed its session.
     Closed,
-    /// The client has reconnected and claims the socket with this `pid`.
-    TakenOver(Sid),
+    /// The client has reconnected.
+    TakenOver,
     /// The client has broken its protocol below the level of messages.
     Fault,
     /// The server ends the session for this reason.
@@ -218,6 +218,17 @@ impl End {
     /// Returns `true` if the client should reconnect automatically.
     pub(crate) fn may_reconnect(self) -> bool {
         matches!(self, Self::Because(why) if why.reconnect())
+    }
+
+    /// The name in timelines. If the server ends the session, metrics have the same name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Gone => "connection_lost",
+            Self::Closed => "closed_by_client",
+            Self::TakenOver => "reconnected",
+            Self::Fault => Disconnect::ProtocolError.name(),
+            Self::Because(why) => why.name(),
+        }
     }
 }
 

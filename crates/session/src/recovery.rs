@@ -1,7 +1,7 @@
 //! The table of Socket.IO sockets that can be recovered: the sockets of connected clients and of disconnected clients
 //! (suspended sockets).
 
-use crate::identity::{ClientId, Owner, Sid, SidHasher};
+use crate::identity::{ClientId, End, Owner, Sid, SidHasher};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::moved::MovedSockets;
 use crate::ports::{MovingSocket, PublicId};
@@ -19,9 +19,8 @@ const ROOM_BYTES: usize = 64;
 enum Place {
     /// The socket belongs to a client that counts as connected.
     Client(ClientId),
-    Suspended {
-        until: Instant,
-    },
+    /// The socket's client is disconnected, for the reason `why`.
+    Suspended { until: Instant, why: End },
     /// The socket is moving here from another node.
     Expected,
 }
@@ -45,8 +44,12 @@ pub struct RecoverableSocket {
 }
 
 impl RecoverableSocket {
-    fn expires_at(&self, until: Instant, pid: Sid) -> bool {
-        self.pid == pid && self.place == Place::Suspended { until }
+    /// The reason why the client is disconnected. `None` if the socket isn't suspended until this time.
+    fn expires_at(&self, until: Instant, pid: Sid) -> Option<End> {
+        match self.place {
+            Place::Suspended { until: expiry, why } if self.pid == pid && expiry == until => Some(why),
+            _ => None,
+        }
     }
 }
 
@@ -229,16 +232,16 @@ impl RecoverableSockets {
         }
     }
 
-    pub(crate) fn suspend(&mut self, slot: usize, until: Instant) {
+    pub(crate) fn suspend(&mut self, slot: usize, until: Instant, why: End) {
         let Some(socket) = self.slots.get_mut(slot) else { return };
         self.suspended += usize::from(!socket.place.is_suspended());
-        socket.place = Place::Suspended { until };
+        socket.place = Place::Suspended { until, why };
         self.expiries.push_back((until, slot, socket.pid));
         // Recovered sockets leave entries behind, so the queue is rebuilt from time to time.
         if self.expiries.len() > 2 * self.suspended + 64 {
             let slots = &self.slots;
             self.expiries.retain(|(until, slot, pid)| {
-                slots.get(*slot).is_some_and(|socket| socket.expires_at(*until, *pid))
+                slots.get(*slot).is_some_and(|socket| socket.expires_at(*until, *pid).is_some())
             });
         }
     }
@@ -257,17 +260,18 @@ impl RecoverableSockets {
         }
     }
 
-    /// Removes the next expired suspended socket, and returns its session.
-    pub(crate) fn take_expired(&mut self, now: Instant) -> Option<SessionId> {
+    /// Removes the next expired suspended socket. Returns its session, and the reason why its client is disconnected.
+    pub(crate) fn take_expired(&mut self, now: Instant) -> Option<(SessionId, End)> {
         while let Some((until, slot, pid)) = self.expiries.front().copied()
             && until <= now
         {
             self.expiries.pop_front();
             // If the socket was recovered and suspended again, this entry is out of date, and a later one follows.
-            let due = self.get(slot).filter(|socket| socket.expires_at(until, pid));
-            if let Some(session) = due.map(|socket| socket.session) {
+            let due =
+                self.get(slot).and_then(|socket| Some((socket.session, socket.expires_at(until, pid)?)));
+            if due.is_some() {
                 self.remove(slot);
-                return Some(session);
+                return due;
             }
         }
         None

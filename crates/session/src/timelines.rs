@@ -1,10 +1,11 @@
-//! Timelines of sessions, for operators: changes of the transport, and requests and messages that were refused or dropped.
+//! Timelines of sessions, for operators: changes of the transport, requests and messages that were refused or dropped, and the end.
 //!
 //! **Bounds.** A core keeps the last [`UPGRADES_MAX`] upgrades and the last [`PROBLEMS_MAX`] problems of all its sessions together, so a
 //! session without events takes no memory. Repeated problems of a session share an entry. The metric `timeline_events_lost`
 //! counts the events that newer ones have replaced. The events of a session outlive it; the last [`ENDED_MAX`] sessions that have ended
 //! can still be looked up.
 
+use crate::identity::End;
 use crate::ports::{Denial, SessionEvent};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -58,6 +59,7 @@ pub(crate) struct Ended {
     pub(crate) source: u64,
     pub(crate) opened_at: u32,
     pub(crate) ended_at: u32,
+    pub(crate) why: End,
 }
 
 /// The events of a core's sessions. Times are in seconds since the core started.
@@ -231,7 +233,8 @@ mod tests {
         let ends = ENDED_MAX as u64 + 3;
         for n in 0..ends {
             let (opened_at, ended_at) = (n as u32, n as u32 + 1);
-            all.end(Ended { session: session(n), protocol: "sse", source: n, opened_at, ended_at });
+            let (session, protocol, source, why) = (session(n), "sse", n, End::Gone);
+            all.end(Ended { session, protocol, source, opened_at, ended_at, why });
         }
         assert_eq!(all.ended_count(), ENDED_MAX);
         let named = [2, 3, ends - 1, ends].map(session);

@@ -124,7 +124,7 @@ for (const browser of browserNames) {
       await page.locator('#sure').click();
       assert.equal((await ended)[0], 'io server disconnect');
       await until(() => document.querySelector('#outcome').textContent === 'Disconnected 1 session.');
-      await until(() => /^stateIt has ended\.[^]*connected from127\.0\.0\.1event at \S+Zconnectedevent at \S+Zended$/.test(document.querySelector('#facts').textContent));
+      await until(() => /^stateIt has ended\.[^]*connected from127\.0\.0\.1event at \S+Zconnectedevent at \S+Zended: closed by application$/.test(document.querySelector('#facts').textContent));
       // The session is found by its id, although no list has it.
       await until((id) => document.querySelector('#list tbody').textContent.startsWith(`${id}0 B–127.0.0.1socketio, ended`), id);
       await page.locator('#query').fill('');

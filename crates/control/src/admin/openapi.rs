@@ -293,14 +293,14 @@ fn list_schemas() -> Value {
             "address": {"type": "string", "description": "The client's address; of IPv6, the /64 network."},
             "since": {"type": "integer", "minimum": 0, "description": "When the session began, in seconds since 1970."},
             "ended": {"type": "integer", "minimum": 0, "description": "When the session ended, in seconds since 1970."},
-            "timeline": {"type": "array", "description": "Its last events, as of a session that goes on.", "items": {"$ref": "#/components/schemas/SessionEvent"}},
+            "timeline": {"type": "array", "description": "Its last events, as of a session that goes on, and its end (`ended`).", "items": {"$ref": "#/components/schemas/SessionEvent"}},
         })),
         "SessionEvent": object_with(&["reason"], json!({
             "event": {"enum": [
                 "upgraded", "subscription_refused", "publication_refused", "request_refused", "rate_limited", "deliveries_dropped",
-                "protocol_error",
+                "protocol_error", "ended",
             ]},
-            "reason": {"type": "string", "description": "The new transport, the code of the error, or the limit. Absent if there is none, and for codes that a hook chose."},
+            "reason": {"type": "string", "description": "The new transport, the code of the error, the limit, or the reason for the end. Absent if there is none, and for codes that a hook chose."},
             "count": {"type": "integer", "minimum": 1, "description": "How often it happened."},
             "first": {"type": "integer", "minimum": 0, "description": "When it happened first, in seconds since 1970."},
             "last": {"type": "integer", "minimum": 0, "description": "When it happened last, in seconds since 1970."},

@@ -9,7 +9,7 @@ use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, Notice, SessionId, SubscribeError, Topic};
 use stentor_session::app::{Alarm, Arguments, Effect, Sent, ToClient, ToConnection, ToSession};
 use stentor_session::encode::{Encoding, json_error_text};
-use stentor_session::identity::Owner;
+use stentor_session::identity::{End, Owner};
 use stentor_session::message::Envelope;
 use stentor_session::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 
@@ -142,6 +142,7 @@ fn refuse_document(
         SubscribeError::TooManyTopics | SubscribeError::TooManySubscriptions => (503, TOO_MANY_TOPICS),
     };
     fail_request(conns, protocols, index, status, text);
+    end::end_events(conns, protocols, index, None, Disconnect::Overloaded);
 }
 
 /// Answers a waiting request with an error.
@@ -161,7 +162,6 @@ pub(super) fn fail_request(
         conns.arm(&protocols.ex, index, deadline);
         send::flush(conns, protocols, index);
     }
-    end::end_events(conns, protocols, index, None);
 }
 
 /// Notifies a client that a subscription of its session has ended, with the reason.
@@ -213,7 +213,10 @@ fn act_on_connection(
             conns.append_replies(&mut protocols.ex, index, &mut bytes);
             send::flush(conns, protocols, index);
         }
-        ToConnection::Close(code, reason) => end::close_socket(conns, protocols, index, code, reason),
+        // A connection with a session of its own is closed in this way only after an invalid message.
+        ToConnection::Close(code, reason) => {
+            end::close_socket(conns, protocols, index, (code, reason), End::Fault);
+        }
         ToConnection::End => end::end(conns, protocols, index),
         ToConnection::Abort => end::abort(conns, protocols, index),
         ToConnection::RefuseInput => memory::refuse_input(conns, protocols, index),

@@ -367,7 +367,8 @@ fn end_connection(
         }
         Machine::Http(_) => {
             protocols.ex.count_disconnect(Disconnect::Shutdown);
-            end::end_events(conns, protocols, index, Some(protocols.ex.return_delay(random.u64(..))));
+            let after = protocols.ex.return_delay(random.u64(..));
+            end::end_events(conns, protocols, index, Some(after), Disconnect::Shutdown);
         }
         Machine::Preface(_) | Machine::Closing { .. } => {}
     }

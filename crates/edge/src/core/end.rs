@@ -14,10 +14,10 @@
 use super::table::{Conn, Held, Machine};
 use super::{Connections, Protocols, clients, send};
 use std::time::Duration;
-use stentor_driver::{ConnId, Driver};
+use stentor_driver::Driver;
 use stentor_hub::{Disconnect, SessionId};
 use stentor_session::app::HandlerScope;
-use stentor_session::identity::Owner;
+use stentor_session::identity::{End, Owner};
 use stentor_session::message::Envelope;
 use stentor_session::protocols::http::Waiting;
 
@@ -34,14 +34,14 @@ pub(super) fn disconnect(
     match protocols.ex.owner_of(session) {
         Some(Owner::Connection(index, _)) => {
             protocols.ex.count_disconnect(why);
-            close_socket(conns, protocols, index, why.code(), why.reason());
+            close_socket(conns, protocols, index, (why.code(), why.reason()), End::Because(why));
         }
         Some(Owner::Client(id)) => {
             if let Some(client) = protocols.clients.get_mut(id) {
                 client.end_session(&mut protocols.ex, session, why);
             }
         }
-        Some(Owner::Socket(_)) | None => protocols.ex.close_session(session),
+        Some(Owner::Socket(_)) | None => protocols.ex.close_session(session, End::Because(why)),
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn close_with(
     match protocols.ex.owner_of(session) {
         Some(Owner::Connection(index, _)) => {
             protocols.ex.count_disconnect(why);
-            close_socket(conns, protocols, index, code, reason);
+            close_socket(conns, protocols, index, (code, reason), End::Because(why));
         }
         Some(Owner::Client(id)) => {
             if let Some(client) = protocols.clients.get_mut(id) {
@@ -66,17 +66,18 @@ pub(super) fn close_with(
                 client.end_session(&mut protocols.ex, session, why);
             }
         }
-        Some(Owner::Socket(_)) | None => protocols.ex.close_session(session),
+        Some(Owner::Socket(_)) | None => protocols.ex.close_session(session, End::Because(why)),
     }
 }
 
-/// Closes a WebSocket connection with a code and a reason. Other connections are closed at once.
+/// Closes a WebSocket connection with a code and a reason, and its session, whose end has the reason `why`. Other connections are closed
+/// at once.
 pub(super) fn close_socket(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
     index: usize,
-    code: u16,
-    reason: &str,
+    (code, reason): (u16, &str),
+    why: End,
 ) {
     if let Some(conn) = conns.table.get_mut(index)
         && let Machine::WebSocket(socket) = &mut conn.machine
@@ -84,19 +85,7 @@ pub(super) fn close_socket(
         socket.close(code, reason, conn.replies.get_or_insert_default());
         conn.weigh(protocols.ex.ledger());
     }
-    end(conns, protocols, index);
-}
-
-pub(super) fn close_socket_of(
-    conns: &mut Connections<impl Driver>,
-    protocols: &mut Protocols,
-    conn: ConnId,
-    code: u16,
-    reason: &str,
-) {
-    if let Some(index) = conns.table.index_of(conn) {
-        close_socket(conns, protocols, index, code, reason);
-    }
+    end_because(conns, protocols, index, why);
 }
 
 /// Ends a connection after `out` has been sent.
@@ -110,10 +99,21 @@ pub(super) fn end_after(
     end(conns, protocols, index);
 }
 
-/// Ends a connection. Its session ends at once; the driver closes the connection after the bytes in flight and the answers have
-/// been sent. The connection is aborted if the kernel accepts no byte for `close_timeout`.
+/// Ends a connection for its client's reason.
 pub(super) fn end(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
-    end_session(conns, protocols, index);
+    let why = conns.table.get(index).map_or(End::Gone, Conn::end_reason);
+    end_because(conns, protocols, index, why);
+}
+
+/// Ends a connection. Its session ends at once, for the reason `why`; the driver closes the connection after the bytes in flight and the
+/// answers have been sent. The connection is aborted if the kernel accepts no byte for `close_timeout`.
+pub(super) fn end_because(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    index: usize,
+    why: End,
+) {
+    end_session(conns, protocols, index, why);
     let deadline = protocols.ex.millis().after(protocols.ex.options().limits.close_timeout);
     // Progress is measured from the current number of bytes in flight.
     conns.progress(index);
@@ -130,7 +130,17 @@ pub(super) fn end(conns: &mut Connections<impl Driver>, protocols: &mut Protocol
 
 /// Ends a connection at once, because its peer no longer reads.
 pub(super) fn abort(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
-    end_session(conns, protocols, index);
+    abort_because(conns, protocols, index, End::Gone);
+}
+
+/// Ends a connection at once, and its session for the reason `why`.
+pub(super) fn abort_because(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    index: usize,
+    why: End,
+) {
+    end_session(conns, protocols, index, why);
     let Some(id) = conns.table.get(index).map(|conn| conn.id) else { return };
     conns.drop_connection(&mut protocols.ex, index);
     conns.driver.close(id);
@@ -157,14 +167,16 @@ pub(super) fn end_pending(conns: &mut Connections<impl Driver>, protocols: &mut 
     }
 }
 
-fn end_session(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
+fn end_session(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize, why: End) {
     let Some(conn) = conns.table.get_mut(index) else { return };
     if let Some(client) = conn.client() {
         let answered = matches!(&conn.machine, Machine::Http(connection)
             if connection.http.waiting.as_ref().is_some_and(Waiting::is_answered));
         let (id, unsent) = (conn.id, answered && conn.in_flight);
+        // For the client's own protocol, a WebSocket that has failed is a lost connection.
+        let why = if why == End::Closed { why } else { End::Gone };
         if let Some(client) = protocols.clients.get_mut(client) {
-            client.handle_connection_lost(&mut protocols.ex, id, unsent);
+            client.handle_connection_lost(&mut protocols.ex, id, why, unsent);
         }
         return;
     }
@@ -173,7 +185,7 @@ fn end_session(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, 
         Machine::WebSocket(socket) if !socket.profile().push_only => Some(socket.profile().service),
         _ => None,
     };
-    protocols.ex.close_session(session);
+    protocols.ex.close_session(session, why);
     if let Some(service) = opened_by {
         let scope = HandlerScope { service, ..HandlerScope::default() };
         protocols.ex.notify_app(scope, |app, ctx| app.closed(ctx, session));
@@ -182,16 +194,18 @@ fn end_session(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, 
 
 /// Removes a connection that the driver has dropped.
 pub(super) fn forget(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
-    end_session(conns, protocols, index);
+    end_session(conns, protocols, index, End::Gone);
     conns.drop_connection(&mut protocols.ex, index);
 }
 
-/// Ends the connection's SSE stream, if it has one, so that the client reconnects. `after` is the reconnect delay.
+/// Ends the connection's SSE stream, if it has one, so that the client reconnects. `after` is the reconnect delay, `why` the reason for the
+/// end.
 pub(super) fn end_events(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
     index: usize,
     after: Option<Duration>,
+    why: Disconnect,
 ) {
     let Some(http) = conns.table.get_mut(index).and_then(Conn::http) else { return };
     if let Some(response) = http.response_mut()
@@ -200,7 +214,8 @@ pub(super) fn end_events(
     {
         let mut out = Vec::with_capacity(32);
         response.send_away(after, &mut out);
-        end_after(conns, protocols, index, out);
+        conns.append_replies(&mut protocols.ex, index, &mut out);
+        end_because(conns, protocols, index, End::Because(why));
     }
 }
 

@@ -16,7 +16,7 @@ use stentor_driver::Driver;
 use stentor_hub::{Disconnect, SessionId};
 use stentor_session::app::{Due, Sent};
 use stentor_session::executor::Executor;
-use stentor_session::identity::Owner;
+use stentor_session::identity::{End, Owner};
 use stentor_session::message::Envelope;
 use stentor_session::protocols::response::Response;
 use stentor_session::shared::tasks::RecheckTask;
@@ -147,8 +147,7 @@ fn recheck(
 /// Ends a session whose identity is revoked, even if its client is disconnected.
 fn revoke(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, session: SessionId) {
     if let Some(slot) = protocols.ex.suspended_socket(session) {
-        protocols.ex.end_recoverable(slot);
-        return protocols.ex.close_session(session);
+        return protocols.ex.end_suspended(slot, End::Because(Disconnect::TokenRevoked));
     }
     end::disconnect(conns, protocols, session, Disconnect::TokenRevoked);
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use stentor_driver::{ConnId, Driver, Sending};
 use stentor_session::app::Connect;
 use stentor_session::executor::SMALL_INPUT_BYTES;
+use stentor_session::identity::End;
 use stentor_session::protocols::client::Flow;
 use stentor_session::protocols::http::{Http, HttpContext};
 use stentor_session::protocols::websocket::{SocketContext, WebSocket};
@@ -231,8 +232,8 @@ fn begin_socket(
         });
     }
     // A client that finished sending while it waited for admission has disconnected. No later event reports this.
-    if is_finished {
-        end::close_socket_of(conns, protocols, id, 1000, "");
+    if is_finished && let Some(index) = conns.table.index_of(id) {
+        end::close_socket(conns, protocols, index, (1000, ""), End::Gone);
     }
 }
 

@@ -201,7 +201,7 @@ fn end_holders(
             Holder::Client(id) => end_client_for_memory(conns, protocols, id),
             Holder::Suspended(slot) => {
                 protocols.ex.count_disconnect(Disconnect::Overloaded);
-                protocols.ex.end_suspended(slot);
+                protocols.ex.end_suspended(slot, End::Because(Disconnect::Overloaded));
             }
         }
     }
@@ -267,7 +267,7 @@ pub(super) fn end_for_memory(conns: &mut Connections<impl Driver>, protocols: &m
         (_, Machine::Closing { .. }) => end::abort(conns, protocols, index),
         _ => {
             protocols.ex.count_disconnect(why);
-            end::abort(conns, protocols, index);
+            end::abort_because(conns, protocols, index, End::Because(why));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use stentor_frame::{ConnId, TimerId};
 use stentor_hub::{Chunks, SessionId};
-use stentor_session::identity::ClientId;
+use stentor_session::identity::{ClientId, End};
 use stentor_session::limits::Slot;
 use stentor_session::millis::Millis;
 use stentor_session::protocols::http::Http;
@@ -166,6 +166,14 @@ impl Conn {
         match &mut self.machine {
             Machine::Http(connection) => Some(&mut connection.http),
             Machine::Preface(_) | Machine::WebSocket(_) | Machine::Closing { .. } => None,
+        }
+    }
+
+    /// The reason why the connection ends, unless the server ends it.
+    pub(super) fn end_reason(&self) -> End {
+        match &self.machine {
+            Machine::WebSocket(socket) => socket.end_reason(),
+            Machine::Preface(_) | Machine::Http(_) | Machine::Closing { .. } => End::Gone,
         }
     }
 

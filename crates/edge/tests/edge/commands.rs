@@ -39,7 +39,7 @@ impl Server {
         answer(|done| self.plane().command(target, Command::Leave { rooms, done })).unwrap()
     }
 
-    fn disconnect(&self, target: Target, close: bool) -> usize {
+    pub(crate) fn disconnect(&self, target: Target, close: bool) -> usize {
         answer(|done| self.plane().command(target, Command::Disconnect { close, done })).unwrap().sessions
     }
 

@@ -1,10 +1,10 @@
 //! Timelines of sessions, which lists of sessions for a target have.
 
 use crate::commands::nobody;
-use crate::harness::{Io, Server, Way, id_of, on_one_and_three, unix_millis, until};
+use crate::harness::{HOUR, Io, Server, Way, Ws, id_of, on_one_and_three, unix_millis, until};
 use serde_json::{Value, json};
 use std::time::Duration;
-use stentor_edge::{LimitPolicy, SessionLimits};
+use stentor_edge::{LimitPolicy, Recovery, SessionLimits};
 use stentor_ports::{EndedSession, PublicId, SessionEvent, SessionList};
 use stentor_wire::engineio::Version;
 
@@ -17,6 +17,24 @@ impl Server {
     fn events(&self, id: PublicId) -> Vec<String> {
         let events = self.timeline(id).into_iter();
         events.map(|event| format!("{} {} {}", event.name, event.reason, event.count)).collect()
+    }
+
+    /// Waits until a session has ended. Returns the reason.
+    fn end_of(&self, id: PublicId) -> String {
+        let mut ended = Vec::new();
+        until("the end of the session", || {
+            ended = self.list(nobody().session(id), 1).ended;
+            !ended.is_empty()
+        });
+        let EndedSession { ended: ended_at, timeline, .. } = ended.remove(0);
+        match timeline.last() {
+            Some(SessionEvent { name, reason, count: 1, first, last })
+                if name == "ended" && [*first, *last] == [ended_at; 2] =>
+            {
+                reason.to_string()
+            }
+            _ => panic!("{timeline:?}"),
+        }
     }
 }
 
@@ -140,7 +158,100 @@ fn the_timeline_of_a_session_that_has_ended_is_listed() {
         assert_eq!((ended_id, &*protocol, &*address), (id.to_string(), "websocket", "127.0.0.1"));
         assert!(before <= since && since <= ended && ended <= unix_millis() / 1_000, "{since} {ended}");
         let events = timeline.iter().map(|event| format!("{} {}", event.name, event.reason));
-        assert_eq!(events.collect::<Vec<_>>(), ["request_refused unknown_type"]);
+        assert_eq!(events.collect::<Vec<_>>(), ["request_refused unknown_type", "ended connection_lost"]);
         assert_eq!(server.list(nobody().everybody(), 9).ended, Vec::new(), "only named sessions");
     });
+}
+
+#[test]
+fn the_end_of_a_session_has_the_reason() {
+    /// Ends the session of a client, whose id is given.
+    type End = fn(&Server, &mut Ws, PublicId);
+    let ends: [(&str, End); 7] = [
+        ("closed_by_client", |_, ws, _| ws.send_close(1000, "")),
+        ("protocol_error", |_, ws, _| ws.send_raw(&[0xff; 8])),
+        ("connection_lost", |_, ws, _| ws.stream().finish_sending()),
+        ("closed_by_application", |server, _, id| {
+            server.disconnect(nobody().session(id), false);
+        }),
+        ("too_many_requests", |_, ws, _| (0..2).for_each(|_| ws.send_json(json!({"type": "ping"})))),
+        ("heartbeat_timeout", |_, ws, _| ws.ignore_pings()),
+        ("shutdown", |server, _, _| server.drain(HOUR)),
+    ];
+    let server = Server::start(1, |options| {
+        options.heartbeat.interval = Duration::from_secs(1);
+        options.heartbeat.timeout = Duration::from_secs(1);
+        options.session_limits = SessionLimits {
+            messages_per_second: 1,
+            burst: Duration::from_secs(1),
+            policy: LimitPolicy::Close,
+            ..SessionLimits::default()
+        };
+    });
+    // A request that waits keeps the drained node from ending.
+    let mut waiting = server.http();
+    waiting.send("GET /feed/k HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_wanted("k", true);
+    for (reason, end) in ends {
+        let mut ws = server.ws("/ws");
+        let id = id_of(&ws.next_json()["session"]);
+        end(&server, &mut ws, id);
+        assert_eq!(server.end_of(id), reason);
+    }
+}
+
+#[test]
+fn the_end_of_a_socket_has_the_reason_why_its_client_was_disconnected() {
+    type End = fn(&Server) -> PublicId;
+    fn connected(server: &Server, way: Way) -> (Io, PublicId) {
+        let mut io = Io::socket(server, way);
+        let id = id_of(&io.connect("", Value::Null)["sid"]);
+        (io, id)
+    }
+    let ends: [(&str, End); 7] = [
+        ("closed_by_client", |server| {
+            let (mut io, id) = connected(server, Way::Socket);
+            io.send("41");
+            id
+        }),
+        ("closed_by_client", |server| {
+            let (io, id) = connected(server, Way::Polling);
+            io.leave();
+            id
+        }),
+        ("closed_by_client", |server| {
+            let mut ws = server.ws("/socket.io/?EIO=4&transport=websocket");
+            ws.next_text();
+            ws.send_text("40");
+            let connected: Value = serde_json::from_str(&ws.next_text()[2..]).unwrap();
+            ws.send_close(1001, "");
+            id_of(&connected["sid"])
+        }),
+        ("connection_lost", |server| {
+            let (io, id) = connected(server, Way::Socket);
+            io.cut();
+            id
+        }),
+        ("protocol_error", |server| {
+            let (mut io, id) = connected(server, Way::Socket);
+            io.send("9");
+            id
+        }),
+        ("closed_by_application", |server| {
+            let (_io, id) = connected(server, Way::Socket);
+            server.disconnect(nobody().session(id), true);
+            id
+        }),
+        ("heartbeat_timeout", |server| connected(server, Way::Polling).1),
+    ];
+    for recovery in [None, Some(Recovery { age_max: Duration::from_secs(2), ..Recovery::default() })] {
+        let server = Server::start(1, |options| {
+            options.heartbeat.interval = Duration::from_secs(1);
+            options.heartbeat.timeout = Duration::from_secs(1);
+            options.engine.recovery = recovery;
+        });
+        for (reason, end) in ends {
+            assert_eq!(server.end_of(end(&server)), reason);
+        }
+    }
 }

@@ -199,12 +199,12 @@ impl Executor {
             SocketRequest::Look => {}
             SocketRequest::Describe => {
                 if let Some(client) = self.recovery.client_of(slot) {
-                    let is_kept = self.suspend(slot, session);
+                    let is_kept = self.suspend(slot, session, End::TakenOver);
                     if !is_kept {
-                        self.close_session(session);
+                        self.close_session(session, End::TakenOver);
                     }
                     self.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
-                    self.end_client(client, End::TakenOver(pid.0));
+                    self.end_client(client, End::TakenOver);
                     if !is_kept {
                         return None;
                     }
@@ -214,7 +214,7 @@ impl Executor {
             SocketRequest::Take if !self.recovery.is_suspended(slot) => return None,
             SocketRequest::Take => {
                 let Ok(departure) = self.hub.handle_departure(session, *last, MOVING_BYTES_MAX) else {
-                    self.end_suspended(slot);
+                    self.end_suspended(slot, End::TakenOver);
                     return None;
                 };
                 self.report_departure(session);

@@ -2,6 +2,7 @@
 
 use super::Executor;
 use crate::encode::Encoding;
+use crate::identity::End;
 use crate::ports::{ENDED_LISTED_MAX, EndedSession, SessionDetails, SessionEvent, network_of};
 use crate::timelines::{Ended, Problem};
 use std::time::Instant;
@@ -38,29 +39,37 @@ impl Executor {
         self.context.timelines.borrow_mut().upgraded(session, now);
     }
 
-    /// Keeps the times of a session that closes, so that its timeline can still be looked up.
-    pub(super) fn note_end(&self, session: SessionId) {
+    /// Keeps the times of a session that closes, and the reason, so that its timeline can still be looked up.
+    pub(super) fn note_end(&self, session: SessionId, why: End) {
         let protocol = self.encoding_of(session).and_then(Encoding::protocol);
         let (Some(protocol), Some((source, opened_at))) = (protocol, self.hub.source(session)) else {
             return;
         };
         let ended_at = self.context.clock.seconds(self.context.now);
-        self.context.timelines.borrow_mut().end(Ended { session, protocol, source, opened_at, ended_at });
+        let ended = Ended { session, protocol, source, opened_at, ended_at, why };
+        self.context.timelines.borrow_mut().end(ended);
     }
 
-    /// Returns those of the sessions that have ended lately, with their events: at most [`ENDED_LISTED_MAX`], newest end first.
+    /// Returns those of the sessions that have ended lately, with their events: at most [`ENDED_LISTED_MAX`], newest end first. The last
+    /// event of each is its end.
     pub(crate) fn ended_of(&self, mut sessions: Vec<SessionId>) -> Vec<EndedSession> {
         sessions.sort_unstable();
         let start = self.context.clock.start_seconds();
         let timelines = self.context.timelines.borrow();
         let ended = timelines.ended_of(&sessions).take(ENDED_LISTED_MAX);
-        let listed = ended.map(|Ended { session, protocol, source, opened_at, ended_at }| EndedSession {
-            id: self.public_id(session).to_string(),
-            protocol: protocol.into(),
-            address: network_of(source),
-            since: start + u64::from(opened_at),
-            ended: start + u64::from(ended_at),
-            timeline: timelines.of(session, start),
+        let listed = ended.map(|Ended { session, protocol, source, opened_at, ended_at, why }| {
+            let ended = start + u64::from(ended_at);
+            let (name, reason) = ("ended".into(), why.name().into());
+            let mut timeline = timelines.of(session, start);
+            timeline.push(SessionEvent { name, reason, count: 1, first: ended, last: ended });
+            EndedSession {
+                id: self.public_id(session).to_string(),
+                protocol: protocol.into(),
+                address: network_of(source),
+                since: start + u64::from(opened_at),
+                ended,
+                timeline,
+            }
         });
         listed.collect()
     }

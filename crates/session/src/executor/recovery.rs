@@ -55,17 +55,17 @@ impl Executor {
     }
 
     /// Ends a socket that a client has left.
-    pub fn end_recoverable(&mut self, slot: usize) {
+    pub(crate) fn end_recoverable(&mut self, slot: usize) {
         self.recovery.remove(slot);
     }
 
-    /// Suspends the socket of a disconnected client for a limited time. Returns `false` if the socket can't be kept: the
-    /// caller must close its session.
-    pub(crate) fn suspend(&mut self, slot: usize, session: SessionId) -> bool {
+    /// Suspends the socket of a client that is disconnected for the reason `why`, for a limited time. Returns `false` if the socket
+    /// can't be kept: the caller must close its session.
+    pub(crate) fn suspend(&mut self, slot: usize, session: SessionId, why: End) -> bool {
         let Some(limits) = self.options().engine.recovery else { return false };
         let has_room = self.recovery.suspended() < limits.sessions_max;
         if has_room && self.hub.handle_suspend(session) {
-            self.recovery.suspend(slot, self.context.now + limits.age_max);
+            self.recovery.suspend(slot, self.context.now + limits.age_max, why);
             return true;
         }
         self.recovery.remove(slot);
@@ -76,17 +76,15 @@ impl Executor {
     /// session has closed, and the previous client ends afterwards.
     fn take_over(&mut self, slot: usize, client: ClientId) {
         let Some(before) = self.recovery.client_of(slot).filter(|before| *before != client) else { return };
-        let Some((session, pid)) = self.recovery.get(slot).map(|socket| (socket.session, socket.pid)) else {
-            return;
-        };
+        let Some(session) = self.recovery.get(slot).map(|socket| socket.session) else { return };
         if self.hub.handle_suspend(session) {
-            self.recovery.suspend(slot, self.context.now);
+            self.recovery.suspend(slot, self.context.now, End::TakenOver);
         } else {
             self.recovery.remove(slot);
-            self.close_session(session);
+            self.close_session(session, End::TakenOver);
         }
         self.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
-        self.end_client(before, End::TakenOver(pid));
+        self.end_client(before, End::TakenOver);
     }
 
     /// Finds the socket whose `pid` the client presents, and schedules the messages that the client missed after `offset`, in
@@ -121,22 +119,21 @@ impl Executor {
             return Some((slot, session));
         }
         self.metrics().recoveries_failed.add(1);
-        self.recovery.remove(slot);
-        self.close_session(session);
+        self.end_suspended(slot, End::TakenOver);
         None
     }
 
-    /// Ends a suspended socket before it expires, to free memory.
-    pub fn end_suspended(&mut self, slot: usize) {
+    /// Ends a suspended socket before it expires.
+    pub fn end_suspended(&mut self, slot: usize, why: End) {
         let Some(session) = self.recovery.get(slot).map(|socket| socket.session) else { return };
         self.recovery.remove(slot);
-        self.close_session(session);
+        self.close_session(session, why);
     }
 
-    /// Ends the suspended sockets that have expired.
+    /// Ends the suspended sockets that have expired, for the reasons why their clients are disconnected.
     pub fn expire_suspended(&mut self) {
-        while let Some(session) = self.recovery.take_expired(self.context.now) {
-            self.close_session(session);
+        while let Some((session, why)) = self.recovery.take_expired(self.context.now) {
+            self.close_session(session, why);
         }
     }
 }

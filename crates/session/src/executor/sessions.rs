@@ -2,7 +2,7 @@
 
 use super::Executor;
 use crate::encode::Encoding;
-use crate::identity::Owner;
+use crate::identity::{End, Owner};
 use crate::ports::Identity;
 use std::sync::Arc;
 use stentor_hub::SessionId;
@@ -66,7 +66,7 @@ impl Executor {
         let identity = self.questions.identities.get(session).cloned();
         let reserved = identity.as_ref().and_then(|identity| identity.reserved.as_ref());
         let Some(reserved) = reserved.filter(|reserved| reserved.is_of(self.context.core, session)) else {
-            return self.close_session(session);
+            return self.close_unlisted(session);
         };
         self.forget_session(session);
         if self.hub.handle_close_reserving(session) {
@@ -74,14 +74,14 @@ impl Executor {
         }
     }
 
-    /// Closes a session.
-    pub fn close_session(&mut self, session: SessionId) {
-        self.note_end(session);
+    /// Closes a session. Lists show the end, with this reason.
+    pub fn close_session(&mut self, session: SessionId, why: End) {
+        self.note_end(session, why);
         self.close_unlisted(session);
     }
 
     /// Closes a session whose end isn't kept for lists.
-    pub(super) fn close_unlisted(&mut self, session: SessionId) {
+    pub(crate) fn close_unlisted(&mut self, session: SessionId) {
         self.forget_session(session);
         self.hub.handle_close(session);
     }

@@ -284,15 +284,16 @@ pub trait Client {
     /// Drops the client's state for a connection that has ended and doesn't carry the client.
     fn forget_connection(&mut self, _conn: ConnId) {}
 
-    /// Handles the end of a connection that belongs to the client. `unsent` is `true` if the kernel hasn't accepted all bytes.
-    fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, unsent: bool) {
+    /// Handles the end of a connection that belongs to the client. `why` is [`End::Closed`] if the client has closed the connection, or
+    /// else [`End::Gone`]. `unsent` is `true` if the kernel hasn't accepted all bytes.
+    fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, why: End, unsent: bool) {
         self.forget_connection(conn);
         let is_carrier = self.state().transport.conn() == Some(conn);
         if is_carrier {
             self.state_mut().transport = ActiveTransport::None;
         }
         if is_carrier || unsent {
-            self.end(ex, End::Gone);
+            self.end(ex, why);
         }
     }
 

@@ -373,7 +373,7 @@ impl Opening {
             let (status, why) = match subscribed {
                 Ok(()) | Err(NotSubscribed::Pending) => continue,
                 Err(NotSubscribed::Denied(denial)) => {
-                    cx.ex.close_session(session);
+                    cx.ex.close_unlisted(session);
                     cx.options = options;
                     return cx.refuse_denied(&denial, &extra);
                 }
@@ -381,7 +381,7 @@ impl Opening {
                 Err(NotSubscribed::Limit(SubscribeError::TooManyTopics)) => (503, TOO_MANY_TOPICS),
                 Err(NotSubscribed::Limit(SubscribeError::TooManyColdKeys)) => (429, TOO_MANY_COLD_KEYS),
             };
-            cx.ex.close_session(session);
+            cx.ex.close_unlisted(session);
             cx.options = options;
             return cx.refuse(status, &extra, why);
         }

@@ -1,17 +1,15 @@
 //! One side of an open WebSocket (RFC 6455 sections 5 to 7).
 //!
 //! ```text
-//!           close()                 peer's close
-//!  Open ───────────────▶ Closing ─────────────────▶ Closed
-//!    │                      └── violation by peer ─────▲
-//!    └── peer's close (echoed), violation (1002…) ──────┘
+//!  Open          ── close() ───────────────────▶ Closing
+//!  Open, Closing ── peer's close (echoed once) ▶ Closed
+//!  Open, Closing ── violation by peer (1002…) ─▶ Failed
 //! ```
 //!
-//! Invariants: `partial` is `Some` exactly while a frame or a fragmented message is incomplete, while a
-//! message has arrived and is paused, or if the client keeps its context and has sent a compressed message.
-//! Its memory is at most about twice the received bytes, which are at most `message_bytes_max`, plus the
-//! window. (Data inflated in steps is additional, for one connection at a time.) While a message is paused no
-//! input is consumed. At most one close frame is ever transmitted.
+//! Invariants: `partial` is `Some` exactly while a frame or a fragmented message is incomplete, while a message has arrived
+//! and is paused, or if the client keeps its context and has sent a compressed message. Its memory is at most about twice
+//! the received bytes, which are at most `message_bytes_max`, plus the window. (Data inflated in steps is additional, for
+//! one connection at a time.) While a message is paused no input is consumed. At most one close frame is ever transmitted.
 
 use super::deflate::Negotiated;
 use super::frame::{self, CONTROL_BYTES_MAX, FIN, HEADER_BYTES_MAX, Kind, MASKED, Opcode, RSV1, RSV2_RSV3};
@@ -25,8 +23,10 @@ enum Phase {
     Open,
     /// Our close frame has been sent.
     Closing,
-    /// Both close frames have been sent, or the peer made an error.
+    /// Both close frames have been sent.
     Closed,
+    /// The peer made an error.
+    Failed,
 }
 
 /// One side of one connection. Takes 24 bytes between messages, unless the client keeps its context.
@@ -101,8 +101,14 @@ impl Connection {
     }
 
     /// Returns `true` after [`Event::Closed`].
+    #[inline]
     pub fn is_closed(&self) -> bool {
-        self.phase == Phase::Closed
+        matches!(self.phase, Phase::Closed | Phase::Failed)
+    }
+
+    /// Returns `true` if the connection has ended because of the peer's error.
+    pub fn has_failed(&self) -> bool {
+        self.phase == Phase::Failed
     }
 
     /// Returns the memory held for an incomplete message and for the client's context, in bytes.
@@ -203,7 +209,7 @@ impl Connection {
     /// [`Connection::receive_any`].
     #[inline]
     fn simple_frame(&self, shared: &Shared, input: &[u8]) -> Option<(Kind, usize, usize)> {
-        if self.partial.is_some() || self.phase == Phase::Closed {
+        if self.partial.is_some() || self.is_closed() {
             return None;
         }
         let &[first, second, ref rest @ ..] = input else { return None };
@@ -245,7 +251,7 @@ impl Connection {
                     Err(error) => break Outcome::Violation(error),
                 }
             }
-            if self.phase == Phase::Closed || consumed == input.len() {
+            if self.is_closed() || consumed == input.len() {
                 return Received { consumed: input.len(), event: None };
             }
             let advanced = self.advance(shared, input, &mut consumed, transmit);
@@ -289,7 +295,7 @@ impl Connection {
         if self.phase == Phase::Open {
             self.send_close(code, "", transmit);
         }
-        self.phase = Phase::Closed;
+        self.phase = Phase::Failed;
         self.partial = None;
         Received { consumed, event: Some(Event::Closed { code, reason: "", error: Some(error) }) }
     }
@@ -581,7 +587,7 @@ impl Connection {
 
     /// Frees the memory for partial messages if it is unused.
     fn drop_idle_partial(&mut self) {
-        if self.phase == Phase::Closed || self.partial.as_ref().is_some_and(|partial| partial.is_idle()) {
+        if self.is_closed() || self.partial.as_ref().is_some_and(|partial| partial.is_idle()) {
             self.partial = None;
         }
     }

@@ -228,7 +228,7 @@ const openSession = (id, inNamespace, app, node) => open(`Session ${id}`, async 
 const endedFacts = (session) => [
   ['state', 'It has ended.'], ['id', session.id], ['protocol', session.protocol],
   ['connected from', { text: session.address, open: () => openAddress(session.address) }],
-  ...timeline(session), [`event at ${time(session.ended)}`, 'ended'],
+  ...timeline(session),
 ];
 
 const EVENTS = {
@@ -239,6 +239,7 @@ const EVENTS = {
   rate_limited: (limit) => `messages above ${limit}`,
   deliveries_dropped: () => 'messages for the client dropped',
   protocol_error: () => 'error in the protocol',
+  ended: (reason) => `ended: ${words(reason)}`,
 };
 
 /** The facts of a session's timeline, each with its time. */

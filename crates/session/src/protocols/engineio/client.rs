@@ -304,7 +304,7 @@ impl client::Client for Client {
         let ended: SmallVec<[SessionId; 2]> = match application {
             ApplicationProtocol::None => SmallVec::new(),
             ApplicationProtocol::Plain { session, .. } => {
-                ex.close_session(session);
+                ex.close_session(session, end);
                 SmallVec::from_slice(&[session])
             }
             ApplicationProtocol::SocketIo(io) => io.end(ex, self.state.id, end),

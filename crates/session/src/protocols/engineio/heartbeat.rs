@@ -64,7 +64,7 @@ impl Client {
                 let (code, reason) = match end {
                     End::Because(why) => (why.code(), why.reason()),
                     End::Fault => (1002, ""),
-                    End::Gone | End::Closed | End::TakenOver(_) => (1000, ""),
+                    End::Gone | End::Closed | End::TakenOver => (1000, ""),
                 };
                 ex.push(Effect::Connection(conn, ToConnection::Close(code, reason)));
             }
@@ -79,7 +79,7 @@ impl Client {
                 let answer = match end {
                     _ if end.may_reconnect() => Some(PollAnswer::Unavailable),
                     End::Because(_) | End::Fault => Some(PollAnswer::Records(payload::CLOSE.to_vec())),
-                    End::Closed | End::TakenOver(_) => Some(PollAnswer::Records(payload::NOOP.to_vec())),
+                    End::Closed | End::TakenOver => Some(PollAnswer::Records(payload::NOOP.to_vec())),
                     End::Gone => None,
                 };
                 if let Some(answer) = answer {

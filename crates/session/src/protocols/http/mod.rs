@@ -23,10 +23,10 @@ use crate::access::AccessLog;
 use crate::app::Connect;
 use crate::budget::REQUEST_BYTES;
 use crate::executor::Executor;
-use crate::identity::Sid;
+use crate::identity::{End, Sid};
 use crate::limits::{LimitReached, Slot};
 use crate::millis::Millis;
-use crate::model::{ConnId, CoreId, SessionId};
+use crate::model::{ConnId, CoreId, Disconnect, SessionId};
 use crate::options::{Limits, Options};
 use crate::ports::{ForwardedClient, Handover, Location, NodeTag};
 use crate::proxies::SocketPeer;
@@ -316,7 +316,8 @@ impl Http {
             self.release_slot(cx);
             self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
             if let Some(session) = cx.session.take() {
-                cx.ex.close_session(session);
+                // A stream is complete when none of its feeds is left. The ends of other responses aren't listed.
+                cx.ex.close_session(session, End::Because(Disconnect::NotFound));
             }
             let keep_alive = waiting.response().is_some_and(|response| response.state().keep_alive);
             if !keep_alive || cx.ex.is_finishing() {

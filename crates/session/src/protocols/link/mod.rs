@@ -310,7 +310,7 @@ impl Link {
     /// Ends the session.
     pub(crate) fn end(&mut self, ex: &mut Executor, client: ClientId, end: End) {
         if let Some(session) = self.hub_session.take() {
-            ex.close_session(session);
+            ex.close_session(session, end);
         }
         let sockets = ex.link.as_mut().map(|link| link.members.take_all(self.app, client));
         self.report_end(ex, reason_of(end), sockets.unwrap_or_default());
@@ -326,7 +326,7 @@ impl Link {
 
 fn reason_of(end: End) -> LinkCloseReason {
     match end {
-        End::Gone | End::Closed | End::TakenOver(_) => LinkCloseReason::TransportClose,
+        End::Gone | End::Closed | End::TakenOver => LinkCloseReason::TransportClose,
         End::Fault => LinkCloseReason::ParseError,
         End::Because(Disconnect::HeartbeatTimeout) => LinkCloseReason::PingTimeout,
         End::Because(_) => LinkCloseReason::ForcedClose,

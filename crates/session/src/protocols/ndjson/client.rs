@@ -153,7 +153,7 @@ impl client::Client for Client {
 
     /// The client outlives its stream. Lines in flight count as sent: the request for the next stream says how many have
     /// arrived.
-    fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, _unsent: bool) {
+    fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, _why: End, _unsent: bool) {
         if self.state.transport.conn() == Some(conn) {
             self.handle_response_end(ex);
             self.handle_sent(ex);
@@ -196,12 +196,12 @@ impl client::Client for Client {
         if self.closed.is_none() {
             let why = match end {
                 End::Because(why) => why,
-                End::Gone | End::Closed | End::TakenOver(_) | End::Fault => Disconnect::HeartbeatTimeout,
+                End::Gone | End::Closed | End::TakenOver | End::Fault => Disconnect::HeartbeatTimeout,
             };
             self.set_closed(why.code(), why.reason());
         }
         let Some(session) = self.session.take() else { return };
-        ex.close_session(session);
+        ex.close_session(session, end);
         let scope = HandlerScope { service: Service::default(), ..HandlerScope::default() };
         ex.notify_app(scope, |app, ctx| app.closed(ctx, session));
         let transport = self.state.transport;

@@ -261,7 +261,7 @@ impl SocketIo {
                 }
             }
             Body::Disconnect => {
-                self.leave(ex, session);
+                self.leave(ex, session, End::Closed);
                 return Flow::Continue;
             }
             Body::Connect { .. } | Body::ConnectError { .. } => return fault(ex, input.carrier.client),
@@ -270,7 +270,7 @@ impl SocketIo {
     }
 
     /// Removes the client from a namespace. Its connection stays open.
-    fn leave(&mut self, ex: &mut Executor, session: SessionId) {
+    fn leave(&mut self, ex: &mut Executor, session: SessionId, why: End) {
         let left = self.sockets.iter().position(|socket| socket.session == session);
         if let Some(slot) = left.and_then(|at| self.sockets.remove(at).slot()) {
             ex.end_recoverable(slot);
@@ -278,7 +278,7 @@ impl SocketIo {
         if self.sockets.is_empty() {
             self.connect_until = ex.millis().after(ex.options().engine.connect_timeout);
         }
-        ex.close_session(session);
+        ex.close_session(session, why);
         ex.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
     }
 
@@ -294,16 +294,16 @@ impl SocketIo {
         let namespace = socket.namespace().to_owned();
         ex.count_disconnect(why);
         let before = take_before_answers(ex, socket);
-        self.leave(ex, session);
+        self.leave(ex, session, End::Because(why));
         Some((before, namespace))
     }
 
-    /// Disconnects all sockets. Appends the packets that notify the client to `out`.
+    /// Disconnects all sockets for the application. Appends the packets that notify the client to `out`.
     pub(crate) fn disconnect_all(&mut self, ex: &mut Executor, framing: EngineFraming, out: &mut Vec<u8>) {
         while let Some(socket) = self.sockets.first() {
             let (session, namespace) = (socket.session, socket.namespace().to_owned());
             out.append(&mut ex.take_if_few(socket.session));
-            self.leave(ex, session);
+            self.leave(ex, session, End::Because(Disconnect::ClosedByApplication));
             write_disconnect(framing, &namespace, out);
         }
     }
@@ -319,12 +319,12 @@ impl SocketIo {
             match socket.slot() {
                 // Another client has taken the socket over.
                 Some(slot) if !ex.recovery.is_of(slot, session, client) => continue,
-                Some(slot) if is_disconnected && ex.suspend(slot, session) => {}
+                Some(slot) if is_disconnected && ex.suspend(slot, session, end) => {}
                 Some(slot) => {
                     ex.end_recoverable(slot);
-                    ex.close_session(session);
+                    ex.close_session(session, end);
                 }
-                None => ex.close_session(session),
+                None => ex.close_session(session, end),
             }
             ended.push(session);
         }

@@ -146,13 +146,13 @@ impl client::Client for Client {
             let Close { code, reason } = match end {
                 End::Because(why) => Close { code: why.code(), reason: why.reason() },
                 End::Gone => Close::INTERRUPTED,
-                End::Closed | End::TakenOver(_) => Close::NORMAL,
+                End::Closed | End::TakenOver => Close::NORMAL,
                 End::Fault => Close { code: Error::CLOSE_CODE, reason: Error::CLOSE_REASON },
             };
             self.set_closed(code, reason);
         }
         let Some(session) = self.session else { return };
-        ex.close_session(session);
+        ex.close_session(session, end);
         // The application isn't notified of clients that may not send messages.
         if !self.push_only {
             let scope = HandlerScope { service: self.service, ..HandlerScope::default() };

@@ -10,7 +10,7 @@ mod rig;
 
 use crate::app::{Echo, Envelope, RoomsApp};
 use crate::encode::Encoding;
-use crate::identity::{Owner, Service};
+use crate::identity::{End, Owner, Service};
 use crate::options::SockJs;
 use crate::ports::ENDED_LISTED_MAX;
 use crate::rule::Rooms;
@@ -106,7 +106,7 @@ fn an_end_is_found_among_many_ids_whose_ends_are_not_kept() {
         rig.ex.open_session(encoding, owner, 0, None)
     });
     let id = rig.ex.public_id(session).to_string();
-    rig.ex.close_session(session);
+    rig.ex.close_session(session, End::Gone);
     // Later sessions in the place of the first one, whose ids are smaller.
     let forgotten =
         (1..=2 * ENDED_LISTED_MAX as u64).map(|generation| SessionId::from_bits(generation << 32));

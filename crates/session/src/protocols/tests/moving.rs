@@ -3,6 +3,7 @@
 use super::rig::{Conn, Rig, frame, text};
 use super::{MILLISECOND, socket};
 use crate::app::RoomsApp;
+use crate::identity::End;
 use crate::options::Recovery;
 use crate::ports::{
     Access, Asking, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials,
@@ -334,7 +335,7 @@ fn a_client_that_watches_the_members_of_a_room_does_so_after_each_move_if_it_may
         let described = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap();
         assert_eq!(described.subscriptions.contains(&watching), is_allowed);
         let slot = rig.ex.suspended_socket(session).unwrap();
-        rig.ex.end_suspended(slot);
+        rig.ex.end_suspended(slot, End::Closed);
     }
 }
 

@@ -100,6 +100,17 @@ impl WebSocket {
         self.encoding
     }
 
+    /// The reason why the connection ends, unless the server ends it.
+    pub fn end_reason(&self) -> End {
+        if self.ws.has_failed() {
+            End::Fault
+        } else if self.ws.is_closed() {
+            End::Closed
+        } else {
+            End::Gone
+        }
+    }
+
     /// Returns `true` if input waits to be handled.
     #[inline]
     pub fn has_unread(&self) -> bool {
