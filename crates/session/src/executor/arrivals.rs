@@ -16,7 +16,10 @@ use crate::recovery::Arrival;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_frame::ConnId;
-use stentor_hub::{Body, Key, MissedMessage, Position, Room, SessionId, Topic};
+use stentor_hub::{Body, KNOWN_MAX, Key, MissedMessage, Position, Room, SessionId, Topic};
+
+// The messages that a socket has missed are among those that its node knows, so none that departs has missed more.
+const _: () = assert!(KNOWN_MAX <= MOVING_MESSAGES_MAX);
 
 /// The id of the last message that a client says it has received, `Some(None)` if it names none. `None` if the offset is
 /// invalid.
@@ -188,10 +191,15 @@ impl Executor {
             let position = if let Topic::Feed(key) = &topic { positions.get(key).copied() } else { None };
             MovingSubscription { topic, options, position, is_granted }
         });
+        let subscriptions: Vec<MovingSubscription> = subscriptions.collect();
+        // The socket may have joined rooms since `Look` and `Describe`. It then stays, and waits for its client.
+        if subscriptions.len() > MOVING_TOPICS_MAX {
+            return None;
+        }
         let mut moving = MovingSocket {
             id: self.public_id(session),
             principal: identities.get(session).and_then(|identity| identity.principal.clone()),
-            subscriptions: subscriptions.collect(),
+            subscriptions,
             missed: Vec::new(),
             known: Vec::new(),
         };
@@ -227,8 +235,6 @@ impl Executor {
                 (moving.missed, moving.known) = (missed.collect(), departure.known);
             }
         }
-        let fits =
-            moving.subscriptions.len() <= MOVING_TOPICS_MAX && moving.missed.len() <= MOVING_MESSAGES_MAX;
-        fits.then_some(moving)
+        Some(moving)
     }
 }

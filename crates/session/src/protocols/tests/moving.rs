@@ -7,8 +7,9 @@ use crate::identity::End;
 use crate::options::Recovery;
 use crate::ports::{
     Access, Asking, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials,
-    Decision, Denial, Identity, MovingSocket, MovingSubscription, NodeTag, PermissionReply, Pid, Principal,
-    PublicId, Question, SignatureWork, SocketName, SocketQuestion, SocketRequest,
+    Decision, Denial, Identity, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription,
+    NodeTag, PermissionReply, Pid, Principal, PublicId, Question, SignatureWork, SocketName, SocketQuestion,
+    SocketRequest,
 };
 use crate::rule::{Rooms, Rule, Template};
 use bytes::Bytes;
@@ -71,6 +72,7 @@ fn node_with(authenticator: Option<Arc<dyn Authenticator>>) -> (Rig, Arc<Others>
         options.broker = Some(broker);
         options.authenticator = authenticator;
         options.limits.decisions_max = 2;
+        options.limits.subscriptions_max = 2 * MOVING_TOPICS_MAX;
     });
     (rig, others)
 }
@@ -164,6 +166,32 @@ fn a_client_recovers_its_socket_from_another_node() {
     assert_eq!(taken.subscriptions.len(), 3);
     assert_eq!(rig.ex.release_socket(&name, SocketRequest::Describe), None, "once");
     assert_eq!((rig.ex.hub.sessions(), ended(&rig)), (0, 0), "the socket lives on the third node");
+}
+
+#[test]
+fn a_socket_that_cannot_move_stays_or_ends() {
+    let (mut rig, _) = node();
+    let (mut conn, _) = socket(&mut rig, URL);
+    let answer = rig.receive(&mut conn, text("40"));
+    let pid = answer.split(r#""pid":""#).nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let name = SocketName { pid: Pid::parse(pid).unwrap(), namespace: "/".into(), last: None };
+    let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
+    assert!(rig.ex.release_socket(&name, SocketRequest::Describe).is_some());
+    // A backend adds it to rooms before it is taken.
+    let topic = |n: usize| Topic::from(Room::plain(&n.to_string()).unwrap());
+    for n in 0..MOVING_TOPICS_MAX {
+        rig.ex.hub.handle_subscribe(session, &topic(n), Policy::Queue, None).unwrap();
+    }
+    assert_eq!(rig.ex.release_socket(&name, SocketRequest::Take), None);
+    assert_eq!((rig.ex.hub.sessions(), ended(&rig)), (1, 0), "it waits for its client");
+    assert!((0..MOVING_TOPICS_MAX).all(|n| rig.ex.hub.handle_unsubscribe(session, &topic(n))));
+    assert!(rig.ex.release_socket(&name, SocketRequest::Look).is_some());
+    // It misses more messages than can move.
+    let red: Topic = Room::plain("red").unwrap().into();
+    rig.ex.hub.handle_subscribe(session, &red, Policy::Queue, None).unwrap();
+    (0..=MOVING_MESSAGES_MAX as u64).for_each(|id| publish(&mut rig, id + 1));
+    assert_eq!(rig.ex.release_socket(&name, SocketRequest::Take), None);
+    assert_eq!((rig.ex.hub.sessions(), ended(&rig)), (0, 1), "it has ended, and lists show it");
 }
 
 #[test]
