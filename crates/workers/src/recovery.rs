@@ -17,10 +17,12 @@
 //! that the cores know and the data of the last STATE. [`Unreported`] has the sockets until it is known whether the worker has
 //! crashed.
 //!
-//! A client isn't recovered if its offset is no longer in the log, or if the missed messages exceed its queue.
+//! A client isn't recovered if its offset is no longer in the log, or if the missed messages exceed its queue. A broadcast to its rooms that
+//! excepts it counts as an empty message, so that the search for missed messages is bounded ([`log`]).
 //!
 //! In a cluster, a client may return to another node ([`moves`]).
 
+mod log;
 mod moves;
 mod origins;
 mod unreported;
@@ -29,8 +31,9 @@ pub(crate) use moves::Given;
 pub(crate) use origins::{Had, Origins, Report, Source};
 pub(crate) use unreported::Closed;
 
+use log::{Log, Logged};
 use moves::Moved;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_link::{Json, Names};
@@ -153,15 +156,6 @@ enum Place {
     Claimed(Claimant),
 }
 
-struct Logged {
-    namespace: Arc<str>,
-    offset: Arc<str>,
-    source: Source,
-    broadcast: Arc<LinkBroadcast>,
-    until: Instant,
-    bytes: usize,
-}
-
 /// The socket and the missed messages of a client that is recovered.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Recovered {
@@ -179,12 +173,8 @@ pub(crate) struct Recovery {
     options: RecoveryOptions,
     /// Time for which the last worker's application can recover a socket. `None` if the application recovers no sockets.
     pub(crate) ttl: Option<Duration>,
-    log: VecDeque<Logged>,
+    log: Log,
     pub(crate) origins: Origins,
-    /// Number of the first broadcast in the log.
-    first: u64,
-    /// Numbers of the broadcasts in the log, by offset.
-    offsets: HashMap<Arc<str>, u64>,
     sockets: HashMap<Key, Kept>,
     pub(crate) unreported: Unreported,
     /// Kept and claimed sockets, by the end of their time.
@@ -219,21 +209,13 @@ fn kept_bytes(pid: &str, socket: &Persisted) -> usize {
     ENTRY_BYTES + texts + names_bytes(&socket.rooms)
 }
 
-/// Returns `true` if a socket with these rooms receives a broadcast.
-fn is_for(rooms: &HashSet<&str>, broadcast: &LinkBroadcast) -> bool {
-    let is_in = |names: &[Box<str>]| names.iter().any(|name| rooms.contains(&**name));
-    (broadcast.rooms.is_empty() || is_in(&broadcast.rooms)) && !is_in(&broadcast.except)
-}
-
 impl Recovery {
     pub(crate) fn new(options: RecoveryOptions) -> Self {
         Self {
             options,
             ttl: None,
-            log: VecDeque::new(),
+            log: Log::default(),
             origins: Origins::default(),
-            first: 0,
-            offsets: HashMap::new(),
             sockets: HashMap::new(),
             unreported: Unreported::default(),
             expiries: BTreeMap::new(),
@@ -260,12 +242,8 @@ impl Recovery {
         if let Some(node) = source.node {
             self.origins.handle(node, source.number, now);
         }
-        let names = names_bytes(&broadcast.rooms) + names_bytes(&broadcast.except);
-        let bytes = ENTRY_BYTES + offset.len() + names + content(&broadcast.messages);
-        let offset: Arc<str> = offset.into();
-        self.offsets.insert(offset.clone(), self.first + self.log.len() as u64);
-        self.log.push_back(Logged { namespace, offset, source, broadcast, until: now + ttl, bytes });
-        self.added(bytes, now);
+        self.log.push(Logged { namespace, offset: offset.into(), source, broadcast, until: now + ttl });
+        self.added(now);
     }
 
     /// Keeps a socket that has lost its client. Without effect if it has no private id, or is too large.
@@ -281,7 +259,7 @@ impl Recovery {
         let kept = Kept { socket, until: now + ttl, number: self.next };
         self.next += 1;
         self.keep((namespace, pid), kept);
-        self.added(0, now);
+        self.added(now);
     }
 
     /// The session of a socket has ended, and its worker was notified. The socket is kept unless the worker reports another state of it. Without
@@ -295,7 +273,7 @@ impl Recovery {
     ) {
         if !key.1.is_empty() && kept_bytes(&key.1, &socket) <= SOCKET_BYTES_MAX {
             self.unreported.add(closed, key, socket, now + ttl);
-            self.added(0, now);
+            self.added(now);
         }
     }
 
@@ -325,8 +303,7 @@ impl Recovery {
         Some(kept)
     }
 
-    fn added(&mut self, bytes: usize, now: Instant) {
-        self.bytes += bytes;
+    fn added(&mut self, now: Instant) {
         self.sweep_at.get_or_insert(now + SWEEP_INTERVAL);
         while self.bytes() > self.options.bytes_max
             && let Some(is_evicted) = self.drop_oldest()
@@ -337,32 +314,22 @@ impl Recovery {
 
     /// The time at which the first broadcast or socket is too old.
     fn oldest(&self) -> Option<Instant> {
-        let broadcast = self.log.front().map(|logged| logged.until);
         let socket = self.expiries.keys().next().map(|expiry| expiry.0);
-        [broadcast, socket, self.unreported.poll_timeout()].into_iter().flatten().min()
+        [self.log.poll_timeout(), socket, self.unreported.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Drops the broadcast or the socket that would be the first to be too old. Returns `false` if it was a socket that a client or its
     /// worker has taken before, and `None` if there is none.
     fn drop_oldest(&mut self) -> Option<bool> {
         let oldest = self.oldest()?;
-        if self.log.front().is_some_and(|logged| logged.until == oldest) {
-            self.drop_broadcast();
+        if self.log.poll_timeout() == Some(oldest) {
+            self.log.pop();
         } else if self.unreported.poll_timeout() == Some(oldest) {
             return Some(self.unreported.drop_oldest());
         } else {
             self.drop_socket();
         }
         Some(true)
-    }
-
-    fn drop_broadcast(&mut self) {
-        let Some(logged) = self.log.pop_front() else { return };
-        if self.offsets.get(&logged.offset) == Some(&self.first) {
-            self.offsets.remove(&logged.offset);
-        }
-        self.first += 1;
-        self.bytes -= logged.bytes;
     }
 
     fn drop_socket(&mut self) {
@@ -426,17 +393,18 @@ impl Recovery {
         let from = match &socket.brought {
             Some(Brought { last, since }) if **last == *offset => *since,
             brought => {
-                let number = *self.offsets.get(offset)?;
+                let number = self.log.number_of(offset)?;
                 // The client has only a part of what it had missed at another node.
                 brought.as_ref().is_none_or(|brought| brought.since <= number).then_some(number + 1)?
             }
         };
-        if from < self.first {
+        if from < self.log.first() {
             return None;
         }
         let mut bytes = 0;
-        let is_within = self.missed(&key.0, &socket.rooms, from).all(|logged| {
-            bytes += content(&logged.broadcast.messages);
+        let is_within = self.log.addressed(&key.0, &socket.rooms, from).all(|(logged, is_missed)| {
+            let missed = if is_missed { content(&logged.broadcast.messages) } else { 0 };
+            bytes += missed.max(size_of::<LinkMessage>());
             bytes <= self.options.missed_bytes_max
         });
         is_within.then_some((link, from))
@@ -461,15 +429,12 @@ impl Recovery {
     /// The broadcasts of a namespace from this number on, for a socket with these rooms.
     fn missed<'a>(
         &'a self,
-        namespace: &'a Arc<str>,
+        namespace: &str,
         rooms: &'a [Box<str>],
         from: u64,
-    ) -> impl Iterator<Item = &'a Logged> {
-        let start = from.saturating_sub(self.first).min(self.log.len() as u64);
-        let rooms: HashSet<&str> = rooms.iter().map(|room| &**room).collect();
-        let of_socket =
-            move |logged: &&Logged| logged.namespace == *namespace && is_for(&rooms, &logged.broadcast);
-        self.log.range(start as usize..).filter(of_socket)
+    ) -> impl Iterator<Item = &'a Logged> + use<'a> {
+        let addressed = self.log.addressed(namespace, rooms, from);
+        addressed.filter_map(|(logged, is_missed)| is_missed.then_some(logged))
     }
 
     /// A session has a socket with this private id. `None`: the socket isn't recovered.
@@ -485,7 +450,7 @@ impl Recovery {
             return None;
         }
         let mut claim = self.remove_claim(&claimant)?;
-        let Some(kept) = claim.kept.take().filter(|_| claim.from >= self.first) else {
+        let Some(kept) = claim.kept.take().filter(|_| claim.from >= self.log.first()) else {
             return Some(Err(Evicted));
         };
         self.stats.recovered += 1;
@@ -498,8 +463,7 @@ impl Recovery {
             last = last.map(|_| &*logged.offset);
         }
         if let Some(last) = last {
-            let since = self.first + self.log.len() as u64;
-            brought = Some(Brought { last: last.into(), since });
+            brought = Some(Brought { last: last.into(), since: self.log.next() });
         }
         Some(Ok(Recovered { data, missed, brought }))
     }
@@ -521,7 +485,8 @@ impl Recovery {
         if self.claims.is_empty() {
             return;
         }
-        let of_session = self.claims.keys().filter(|key| key.0 == session);
+        let from = (session, Arc::<str>::from(""));
+        let of_session = self.claims.range(from..).map(|(key, _)| key).take_while(|key| key.0 == session);
         for (_, namespace) in of_session.cloned().collect::<Vec<_>>() {
             self.release(session, &namespace);
         }
@@ -542,7 +507,7 @@ impl Recovery {
 
     /// Bytes that the log and the sockets hold.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.unreported.bytes() + self.origins.bytes()
+        self.bytes + self.log.bytes() + self.unreported.bytes() + self.origins.bytes()
     }
 }
 

@@ -101,24 +101,24 @@ impl Recovery {
         let claim = Claim { pid, kept, from, until, number, moved: Some(Moved { had, missed, last }) };
         let claimant = (session, namespace);
         self.add_claim(claimant.clone(), claim);
-        self.added(0, now);
+        self.added(now);
         self.claimed(&claimant)
     }
 
     /// Number of the first broadcast in the log that another node hasn't had.
     fn first_unknown(&self, had: &Had) -> u64 {
         let mut ahead: HashSet<_> = self.origins.ahead_of(had).collect();
-        let mut first = self.log.len();
+        let mut first = self.log.next();
         // Later broadcasts of a node have greater numbers, so the search ends when each node has one that the other node has had.
-        for (index, Logged { source, .. }) in self.log.iter().enumerate().rev() {
+        for (number, Logged { source, .. }) in self.log.newest_first() {
             if ahead.is_empty() {
                 break;
             }
             match had.has(*source) {
                 true => _ = ahead.remove(&source.node),
-                false => first = index,
+                false => first = number,
             }
         }
-        self.first + first as u64
+        first
     }
 }

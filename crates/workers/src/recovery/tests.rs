@@ -127,6 +127,66 @@ fn a_client_without_a_kept_offset_or_socket_begins_anew() {
     assert!(table.claim(1, "pid", "2").is_some());
 }
 
+/// A client that returns again and again costs no more than what its rooms have received, and what it is excepted from.
+#[test]
+fn a_search_looks_only_at_broadcasts_to_the_rooms_of_the_socket() {
+    let bytes = 100 * size_of::<LinkMessage>();
+    let mut table = Table::new(RecoveryOptions { missed_bytes_max: bytes, ..RecoveryOptions::default() });
+    table.log("/", "seen", &["r"], &[]);
+    table.persist("pid", &["id", "r", "s"]);
+    for n in 0..1_000 {
+        table.log("/", &format!("room {n}"), &["x"], &[]);
+        table.log("/chat", &format!("namespace {n}"), &["r"], &[]);
+    }
+    let looked_at = |table: &Table| {
+        let rooms = names(&["id", "r", "s"]);
+        table.recovery.log.addressed("/", &rooms, 1).count()
+    };
+    assert_eq!(looked_at(&table), 0);
+    table.log("/", "missed", &["s", "x", "r", "s"], &[]);
+    assert_eq!(looked_at(&table), 1);
+    for n in 0..98 {
+        table.log("/", &format!("excepted {n}"), &["r"], &["id"]);
+    }
+    assert!(table.claim(1, "pid", "seen").is_some());
+    table.recovery.release_all(LinkSession::from_bits(1));
+    table.log("/", "one too many", &[], &["id"]);
+    assert_eq!((looked_at(&table), table.claim(1, "pid", "seen")), (100, None));
+}
+
+#[test]
+fn the_index_finds_what_is_in_the_log() {
+    for seed in 0..50 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut table = Table::new(RecoveryOptions { bytes_max: 20_000, ..RecoveryOptions::default() });
+        for offset in 0..300 {
+            let mut pick = |most: usize| -> Vec<&str> {
+                (0..random.usize(..=most)).map(|_| ["a", "b", "c", "d"][random.usize(..4)]).collect()
+            };
+            let (rooms, except, own) = (pick(3), pick(1), names(&pick(3)));
+            table.now += Duration::from_millis(1);
+            table.log(["/", "/chat"][random.usize(..2)], &offset.to_string(), &rooms, &except);
+            let log = &table.recovery.log;
+            let from = random.u64(log.first()..=log.next());
+            let found: Vec<&str> =
+                table.recovery.missed("/", &own, from).map(|logged| &*logged.offset).collect();
+            let is_in = |names: &[Box<str>]| names.iter().any(|name| own.contains(name));
+            let is_missed = |logged: &Logged| {
+                let LinkBroadcast { rooms, except, .. } = &*logged.broadcast;
+                *logged.namespace == *"/" && (rooms.is_empty() || is_in(rooms)) && !is_in(except)
+            };
+            let later = log.newest_first().take_while(|(number, _)| *number >= from);
+            let mut expected: Vec<&str> =
+                later.filter(|(_, logged)| is_missed(logged)).map(|(_, logged)| &*logged.offset).collect();
+            expected.reverse();
+            assert_eq!(found, expected, "seed {seed}, offset {offset}");
+        }
+        assert!(table.recovery.stats().evicted > 0);
+        table.pass(TTL);
+        assert!(table.recovery.log.is_empty());
+    }
+}
+
 #[test]
 fn a_claimed_socket_waits_for_another_session_if_its_session_ends() {
     let mut table = Table::new(RecoveryOptions::default());
@@ -167,7 +227,7 @@ fn sockets_and_broadcasts_are_forgotten_in_time() {
     assert_eq!(at, table.now + TTL / 2);
     table.pass(TTL);
     assert_eq!((table.recovery.bytes(), table.recovery.poll_timeout()), (0, None));
-    assert!(table.recovery.offsets.is_empty() && table.recovery.expiries.is_empty());
+    assert!(table.recovery.log.is_empty() && table.recovery.expiries.is_empty());
 }
 
 #[test]
