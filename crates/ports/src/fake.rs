@@ -248,6 +248,7 @@ pub enum LinkCall {
 pub struct Link {
     calls: Mutex<Vec<LinkCall>>,
     is_full: AtomicBool,
+    keeps_sockets: AtomicBool,
 }
 
 impl Link {
@@ -259,6 +260,11 @@ impl Link {
     /// While `true`, the link refuses reports, like a full inbox.
     pub fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
+    }
+
+    /// While `true`, the link keeps sockets for other nodes.
+    pub fn set_keeping(&self, keeps_sockets: bool) {
+        self.keeps_sockets.store(keeps_sockets, Ordering::SeqCst);
     }
 
     fn record(&self, call: LinkCall) {
@@ -287,5 +293,9 @@ impl LinkSink for Link {
 
     fn space(&self) {
         self.record(LinkCall::Space);
+    }
+
+    fn keeps_sockets(&self) -> bool {
+        self.keeps_sockets.load(Ordering::SeqCst)
     }
 }

@@ -310,6 +310,10 @@ pub trait LinkSink: fmt::Debug + Send + Sync {
 
     /// Reports that an inbox of a core has space again.
     fn space(&self);
+
+    /// `true` while other nodes of a cluster may take sockets of disconnected clients from the link. A draining node waits for this. After
+    /// the end, the link calls [`LinkInbox::reports_have_space`].
+    fn keeps_sockets(&self) -> bool;
 }
 
 /// The acceptance of a session.
@@ -538,6 +542,7 @@ pub trait LinkInbox: Send + Sync {
     /// The inbox of a core is full; `entries` is unchanged.
     fn carry_out(&self, link: u32, entries: &mut Vec<LinkEntry>) -> Result<(), Busy>;
 
-    /// Reports that the link's inbox takes messages again, after it refused a report.
+    /// Reports that the link's inbox takes messages again, after it refused a report, or that the link keeps no sockets any more, after
+    /// [`LinkSink::keeps_sockets`].
     fn reports_have_space(&self);
 }

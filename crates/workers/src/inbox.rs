@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use stentor_link::HEADER_BYTES;
 use stentor_ports::{
@@ -127,6 +127,10 @@ pub(crate) struct Calls {
 /// The inbox of the service.
 pub(crate) struct Inbox {
     calls: Mutex<Calls>,
+    /// `true` while the service handles calls, or keeps sockets that other nodes may take.
+    keeps_sockets: AtomicBool,
+    /// `true` if a core waits for the end of that.
+    is_awaited: AtomicBool,
     /// Names of the applications, by number.
     apps: Vec<Box<str>>,
     charge: Charge,
@@ -154,7 +158,8 @@ fn bytes_of(call: &Call) -> usize {
 
 impl Inbox {
     pub(crate) fn new(apps: Vec<Box<str>>, ledger: Arc<Ledger>) -> Self {
-        Self { calls: Mutex::default(), apps, charge: Charge::new(ledger, Class::Link) }
+        let charge = Charge::new(ledger, Class::Link);
+        Self { calls: Mutex::default(), keeps_sockets: false.into(), is_awaited: false.into(), apps, charge }
     }
 
     /// Changes the calls, and wakes the service.
@@ -186,6 +191,7 @@ impl Inbox {
         self.take();
         self.take_of_nodes();
         self.calls.lock().is_closed = true;
+        self.finish(false);
     }
 
     /// Takes all calls but those of the cluster.
@@ -193,9 +199,17 @@ impl Inbox {
         let mut calls = self.calls.lock();
         let nodes = std::mem::take(&mut calls.nodes);
         let taken = std::mem::replace(&mut *calls, Calls { nodes, ..Calls::default() });
+        self.keeps_sockets.store(true, Ordering::SeqCst);
         drop(calls);
         self.charge.subtract(taken.bytes);
         taken
+    }
+
+    /// The service has handled the calls that it has taken, and keeps sockets or not. Returns `true` if a core waits for their end, which
+    /// has come.
+    pub(crate) fn finish(&self, keeps_sockets: bool) -> bool {
+        self.keeps_sockets.store(keeps_sockets, Ordering::SeqCst);
+        !keeps_sockets && self.is_awaited.swap(false, Ordering::SeqCst)
     }
 
     /// Takes all calls of the cluster.
@@ -278,5 +292,11 @@ impl LinkSink for Inbox {
 
     fn space(&self) {
         self.change(|calls| calls.has_space = true);
+    }
+
+    fn keeps_sockets(&self) -> bool {
+        // In this order: either this core or the service sees what the other one has written.
+        self.is_awaited.store(true, Ordering::SeqCst);
+        !self.calls.lock().calls.is_empty() || self.keeps_sockets.load(Ordering::SeqCst)
     }
 }

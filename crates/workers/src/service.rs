@@ -292,6 +292,9 @@ impl Service {
         self.view.update(&self.apps);
         self.apps.update_reports(now);
         self.update_targets();
+        if self.inbox.finish(self.apps.keeps_sockets()) {
+            self.apps.reports_have_space();
+        }
         has_more
     }
 

@@ -21,8 +21,8 @@
 //! a proxy, which shares its connections among its clients, reach the other process. Requests of existing sessions must still reach
 //! this one: the other process relays them, or connections stay open while clients of this core poll.
 //!
-//! In a cluster, a node waits after the window for Socket.IO clients that can be recovered, because the nodes to which they
-//! reconnect fetch their sockets from here.
+//! In a cluster, a node waits after the window for Socket.IO clients that can be recovered, those of workers included, because the
+//! nodes to which they reconnect fetch their sockets from here.
 //!
 //! **Invariants.** A session or connection that begins after the start of the window, or is moved here, has no slot and ends with
 //! the window. A second drain replaces the times of the first.
@@ -185,7 +185,7 @@ impl Upkeep {
         let now = protocols.ex.now();
         let is_idle = conns.driver.connections() == 0
             && mail.mailboxes.is_empty()
-            && (protocols.ex.suspended() == 0 || now >= drain.recovery_ends);
+            && (now >= drain.recovery_ends || !protocols.ex.keeps_sockets());
         if is_idle != drain.is_idle {
             drain.is_idle = is_idle;
             protocols.ex.shared.set_idle(is_idle);

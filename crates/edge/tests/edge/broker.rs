@@ -17,7 +17,7 @@ use stentor_ports::{
 
 /// A broker that records messages and interest.
 #[derive(Debug, Default)]
-struct Recorder {
+pub(crate) struct Recorder {
     published: Mutex<Vec<Broadcast>>,
     levels: Mutex<HashMap<Topic, bool>>,
     /// Messages to rooms with history, with the replies to their publishers.

@@ -4,8 +4,12 @@ mod commands;
 mod options;
 mod random;
 
+use crate::broker::Recorder;
 use crate::harness::io::{body, post};
-use crate::harness::{HOUR, Io, Packet, Server, TRANSPORTS, UPGRADE, VERSIONS, Way, Ws, request, until};
+use crate::harness::{
+    HOUR, Io, Packet, Server, TRANSPORTS, UPGRADE, VERSIONS, Way, Ws, now, on_one_and_three, pass, request,
+    until,
+};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,9 +17,10 @@ use std::time::Duration;
 use stentor_edge::{LinkRoutes, Options, Origins, ProxyUsers};
 use stentor_ports::fake::{self, Link, LinkCall, names};
 use stentor_ports::{
-    Busy, Charge, Class, EngineOptions, Ledger, LinkAcceptance, LinkApp, LinkApps, LinkBroadcast, LinkChange,
-    LinkCloseReason, LinkDescription, LinkEntry, LinkHandshake, LinkMessage, LinkMessages, LinkParser,
-    LinkQueued, LinkRefusal, LinkReport, LinkSelect, LinkSession, LinkSocket, Networks,
+    Broker, Busy, Charge, Class, Drain, EngineOptions, Ledger, LinkAcceptance, LinkApp, LinkApps,
+    LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry, LinkHandshake, LinkMessage,
+    LinkMessages, LinkParser, LinkQueued, LinkRefusal, LinkReport, LinkSelect, LinkSession, LinkSocket,
+    Networks,
 };
 use stentor_wire::engineio::Version;
 
@@ -809,4 +814,27 @@ fn a_long_selection_takes_several_turns_and_later_entries_wait_for_it() {
     drop(sockets);
     stage.server.check_empty();
     stage.server.until_metric("memory_bytes{link}", |bytes| bytes == 0);
+}
+
+#[test]
+fn a_node_of_a_cluster_that_drains_waits_for_sockets_that_the_link_keeps() {
+    const SECOND: Duration = Duration::from_secs(1);
+    on_one_and_three(|cores| {
+        for (is_in_cluster, kept_for, seconds) in [(true, None, 5), (true, Some(2), 2), (false, None, 0)] {
+            let _other = Server::start(1, |_| {});
+            let Stage { server, link, .. } = Stage::with(cores, |options| {
+                options.broker = is_in_cluster.then(|| Arc::new(Recorder::default()) as Arc<dyn Broker>);
+            });
+            link.set_keeping(true);
+            let begun = now();
+            server.plane().drain(Drain { window: SECOND, timeout: HOUR, ..Drain::default() });
+            if let Some(seconds) = kept_for {
+                pass(seconds * SECOND);
+                link.set_keeping(false);
+            }
+            server.join();
+            let passed = now() - begun;
+            assert!((seconds..seconds + 2).contains(&passed.as_secs()), "{passed:?}, not {seconds} s");
+        }
+    });
 }

@@ -23,6 +23,11 @@ impl Executor {
         self.recovery.suspended()
     }
 
+    /// `true` while clients may recover sockets that this core or the application link keeps.
+    pub fn keeps_sockets(&self) -> bool {
+        self.suspended() > 0 || self.link.as_ref().is_some_and(|link| link.keeps_sockets())
+    }
+
     /// The sockets whose clients are disconnected and may recover them, with their sessions.
     pub fn suspended_sockets(&self) -> impl Iterator<Item = (usize, SessionId)> {
         self.recovery.suspended_sockets()

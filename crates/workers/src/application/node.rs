@@ -3,7 +3,7 @@
 use super::{Applications, select_entry};
 use crate::inbox::{EngineChanges, NodeCall};
 use crate::nodes::{Announced, ELSEWHERE, NodeStats, Nodes, Own, is_of_worker};
-use crate::recovery::Source;
+use crate::recovery::{Recovery, Source};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +31,12 @@ impl Applications {
     /// Other nodes no longer count this node's workers.
     pub(crate) fn leave(&mut self) {
         self.nodes.iter_mut().for_each(Nodes::leave);
+    }
+
+    /// `true` while other nodes may take sockets, or one that was given away waits for the engine.
+    pub(crate) fn keeps_sockets(&self) -> bool {
+        let keeps = |nodes: &Nodes| nodes.is_blocked() || self.recoveries.iter().any(Recovery::keeps_sockets);
+        self.nodes.as_ref().is_some_and(keeps)
     }
 
     /// This node's part of an application.

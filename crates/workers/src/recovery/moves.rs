@@ -64,6 +64,11 @@ impl Recovery {
         self.sockets.contains_key(key) || self.unreported.has(key)
     }
 
+    /// `true` while other nodes may take sockets.
+    pub(crate) fn keeps_sockets(&self) -> bool {
+        !(self.sockets.is_empty() && self.unreported.is_empty())
+    }
+
     /// Gives a socket to another node, where its client shows the offset of the last message that it has received. `None`: the socket can't be
     /// recovered.
     pub(crate) fn give(&mut self, key: &Key, offset: &str, now: Instant) -> Option<Given> {

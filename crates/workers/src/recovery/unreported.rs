@@ -147,6 +147,11 @@ impl Unreported {
         (entry.until > now).then_some(socket.brought)
     }
 
+    /// `true` if all workers have handled the ends of their sessions.
+    pub(super) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
     /// `true` if there is a socket with this key.
     pub(super) fn has(&self, key: &Key) -> bool {
         let of_link = |of_link: &OfLink| of_link.entry(key).is_some_and(|entry| entry.socket.is_some());

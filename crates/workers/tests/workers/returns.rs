@@ -102,6 +102,25 @@ async fn a_client_that_returns_to_another_node_is_recovered_there() {
     assert_eq!(restored(&mut nodes[0].1).await, "null");
 }
 
+/// A node that drains waits until it keeps no socket.
+#[tokio::test(start_paused = true)]
+async fn a_node_keeps_sockets_until_other_nodes_have_taken_them() {
+    let engine = Arc::<Engine>::default();
+    let mut nodes = start_with_lost_client(&engine, 2).await;
+    assert!(nodes[0].0.sink.keeps_sockets());
+    nodes[0].0.core_entries();
+    come(&mut nodes[1], 2).await;
+    assert_eq!(restored(&mut nodes[1].1).await, FOUND);
+    // The cores are notified.
+    nodes[0].0.space().await;
+    assert!(!nodes[0].0.sink.keeps_sockets());
+    // Without a cluster, no other node takes sockets.
+    let mut rig = Rig::new();
+    let (mut worker, _) = rig.start_with("worker", RECOVERY).await;
+    lose(&mut rig, &mut worker, &names(&["id", "r"])).await;
+    assert_eq!((rig.metric("link_recovery_sockets", &["chat"]), rig.sink.keeps_sockets()), (1, false));
+}
+
 /// The engine has several servers: a message of the client's former node may arrive before one that this node has had.
 #[tokio::test(start_paused = true)]
 async fn a_node_waits_for_the_broadcasts_that_the_former_one_has_had() {

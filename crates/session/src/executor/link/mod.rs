@@ -97,6 +97,11 @@ impl LinkSessions {
         self.sink.space();
     }
 
+    /// `true` while other nodes may take sockets of disconnected clients from the link.
+    pub(crate) fn keeps_sockets(&self) -> bool {
+        self.sink.keeps_sockets()
+    }
+
     /// Keeps a client whose messages the link has refused, until the link takes reports again.
     pub(crate) fn keep_refused(&mut self, client: ClientId) {
         self.refused.push_back(client);
