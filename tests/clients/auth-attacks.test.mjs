@@ -1,4 +1,4 @@
-// Attacks on tokens, against a running server: each is refused with a reason and counted. crates/control/tests/auth.rs has those on the
+// Attacks on tokens, against a running server: each is refused with a reason and counted. crates/control/tests/control/auth.rs has those on the
 // keys of issuers.
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';

@@ -216,7 +216,7 @@ impl Control {
             feeds: feeds.view(),
             pushed_documents: pushed_documents.clone(),
             counters: options.counters,
-            admin_tls: options.admin_tls.clone(),
+            admin_expiries: options.admin_tls.as_ref().map(|tls| tls.expiries.clone()),
         };
         let overview = Arc::new(Overview::new(Sources {
             data_plane: data_plane.clone(),

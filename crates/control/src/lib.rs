@@ -1,6 +1,6 @@
 //! The control plane: feeds, admin API, metrics (ARCHITECTURE.md).
 //!
-//! It runs on one tokio runtime and uses common crates. It uses the data plane only as a
+//! It runs on tokio, its feeds on a runtime of their own, and uses common crates. It uses the data plane only as a
 //! [`stentor_ports::DataPlane`]. The data plane uses it only as a [`stentor_ports::ControlPlane`]: the
 //! [`Signals`], which are made before both planes:
 //! ```text

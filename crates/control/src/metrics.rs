@@ -5,8 +5,7 @@
 
 use crate::auth::metrics::AuthMetrics;
 use crate::declare::metrics;
-use crate::options::AdminTls;
-use crate::options::ProcessCounter;
+use crate::options::{Expiries, ProcessCounter};
 use crate::process;
 use crate::pushed_documents::{PushStats, PushedDocuments};
 use crate::schedule::{FailureClass, LaneStats, Stats};
@@ -108,7 +107,8 @@ pub(crate) struct Figures {
     pub(crate) feeds: Arc<FeedsView>,
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) counters: Vec<ProcessCounter>,
-    pub(crate) admin_tls: Option<AdminTls>,
+    /// The certificates of the admin port. `None` without TLS.
+    pub(crate) admin_expiries: Option<Expiries>,
 }
 
 stentor_ports::opaque_debug!(Figures, "Figures");
@@ -122,9 +122,9 @@ impl Collector for Figures {
         let metrics = metrics.chain(upstream_metrics(&self.feeds.upstreams()));
         for mut metric in metrics.chain(self.data_plane.metrics()).chain(counters) {
             if metric.name == stentor_ports::CERTIFICATE_EXPIRY
-                && let Some(tls) = &self.admin_tls
+                && let Some(expiries) = &self.admin_expiries
             {
-                metric.samples.extend(stentor_ports::expiries((tls.expiries)()).samples);
+                metric.samples.extend(stentor_ports::expiries(expiries()).samples);
             }
             write(&mut encoder, &metric)?;
         }
@@ -224,7 +224,7 @@ fn feed_metrics(stats: Stats, pushed: PushStats) -> Vec<Metric> {
     all.extend(plain_metrics! {
         /// Feed keys with subscribers
         Gauge "feed_subscribed_keys" = stats.wanted;
-        /// Keys that are due and wait for a free fetch slot
+        /// Keys that are due and wait for a free fetch slot or for the rate
         Gauge "feed_waiting_keys" = stats.waiting;
         /// Fetches in flight
         Gauge "feed_fetches_in_flight" = stats.in_flight;

@@ -1,6 +1,6 @@
 //! Options of the control plane, with defaults and units. The binary sets them. This module reads no files.
 //!
-//! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema.rs`),
+//! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema`),
 //! and the binary checks them. [`Options::check`](crate::Options::check) makes the checks that need the
 //! control plane.
 
@@ -30,13 +30,16 @@ pub trait Reload: Send + Sync {
 
 stentor_ports::opaque_debug!(dyn Reload, "Reload");
 
+/// Returns the files of certificates, each with its expiry in Unix time.
+pub(crate) type Expiries = Arc<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>;
+
 /// The TLS settings of the admin port.
 #[derive(Clone)]
 pub struct AdminTls {
     /// The configuration of rustls. Its certificates may be replaced while the server runs.
     pub config: Arc<ServerConfig>,
     /// Returns the certificates' files, each with its expiry in Unix time.
-    pub expiries: Arc<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>,
+    pub expiries: Expiries,
 }
 
 stentor_ports::opaque_debug!(AdminTls, "AdminTls");

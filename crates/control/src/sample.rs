@@ -3,7 +3,7 @@
 use crate::admin::reason;
 use crate::auth::metrics::AuthMetrics;
 use crate::metrics::{FetchLabels, Figures, Metrics, ReasonLabels, UpstreamLabels};
-use crate::options::{FeedsOptions, ProcessCounter};
+use crate::options::{Expiries, FeedsOptions, ProcessCounter};
 use crate::pushed_documents::PushedDocuments;
 use crate::schedule::FailureClass;
 use crate::signals::Signals;
@@ -51,7 +51,8 @@ pub fn sample_metrics(data_plane: DataPlane, counters: Vec<ProcessCounter>) -> R
         Signals::new(),
     );
     let hooks = crate::hooks::Metrics::sample();
-    let figures = Figures { data_plane, feeds, pushed_documents, counters, admin_tls: None };
+    let admin_expiries: Option<Expiries> = Some(Arc::new(|| vec![(ANY.into(), Duration::ZERO)]));
+    let figures = Figures { data_plane, feeds, pushed_documents, counters, admin_expiries };
     let registry = metrics.registry(figures, &auth, Some(&hooks));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;

@@ -85,7 +85,7 @@ pub fn expiries(certificates: impl IntoIterator<Item = (PathBuf, Duration)>) -> 
         |(file, at): (PathBuf, Duration)| (vec![("certificate", file.display().to_string())], at.as_secs());
     Metric {
         name: CERTIFICATE_EXPIRY,
-        help: "When a certificate expires, in Unix time, by its file.",
+        help: "Expiry of a certificate, in Unix time, by its file.",
         kind: MetricKind::Gauge,
         samples: certificates.into_iter().map(sample).collect(),
     }

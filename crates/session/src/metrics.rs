@@ -105,7 +105,7 @@ figures! {
     history_bytes: Gauge = "room_history_bytes",
     /// Sessions whose client has an identity.
     identities: Gauge = "identities",
-    /// Tokens that were refused: none where one is needed, or one that is invalid, expired or revoked.
+    /// Clients and tokens refused: the token is missing, invalid, expired or revoked, or a hook refused the client.
     tokens_refused: Counter = "tokens_refused",
     /// Feeds and rooms.
     topics: Gauge = "topics",
@@ -210,7 +210,7 @@ figures! {
     tls_errors: Counter = "tls_errors",
     /// Members that are known in rooms with presence.
     presence_members: Gauge = "presence_members",
-    /// Notices about who joined and left rooms.
+    /// Notices of joins and leaves, to watchers of rooms.
     presence_notices: Counter = "presence_notices",
     /// Joins and leaves that needed no notice of their own: they shared one, or were undone within 100 ms.
     presence_coalesced: Counter = "presence_changes_coalesced",

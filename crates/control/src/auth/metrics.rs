@@ -40,7 +40,7 @@ metrics! {
         pub(super) refused: Family<RefusalLabels, Counter>,
             "auth_refusals", "Clients and tokens refused, by reason";
         pub(super) denied: Counter,
-            "auth_denials", "Questions of clients that no permission allows";
+            "auth_denials", "Actions of clients refused because no permission allows them";
         pub(super) fetches: Family<FetchLabels, Counter>,
             "auth_key_fetches", "Fetches of an issuer's keys, by issuer and outcome";
         pub(super) keys: Family<IssuerLabels, Gauge>,

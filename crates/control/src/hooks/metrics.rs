@@ -65,8 +65,8 @@ metrics! {
              sessions by id";
         emits_unconfirmed: Family<HookLabels, Counter>,
             "hook_emit_unconfirmed",
-            "Messages in a hook's answers to sessions by id that may not have been delivered, because other nodes didn't answer \
-             or this one was too busy, by hook";
+            "Messages in a hook's answers to sessions by id whose delivery is unknown, because other nodes didn't answer or this \
+             one was too busy, by hook";
     }
 }
 

@@ -92,7 +92,7 @@ pub(super) fn histogram(cores: &[Arc<CoreMetrics>]) -> Histogram {
     });
     Histogram {
         name: "tls_handshake_seconds",
-        help: "Time from the begin of a connection to the end of its TLS handshake.",
+        help: "Time from the start of a connection to the end of its TLS handshake.",
         bounds: &HANDSHAKE_SECONDS,
         samples: samples.collect(),
     }

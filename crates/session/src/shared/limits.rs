@@ -109,8 +109,8 @@ impl SharedLimits {
         Metric::one(
             MetricKind::Counter,
             "limit_table_full",
-            "Connections and sessions that weren't counted, because too many other addresses or users hold some \
-             (address_limits.addresses_max, user_limits.users_max).",
+            "Connections and sessions that weren't counted, because the table had no free entry for their address or \
+             user (address_limits.addresses_max, user_limits.users_max).",
             overflows,
         )
     }

@@ -213,7 +213,7 @@ impl MetricSource for Shared {
         });
         all.push(self.limits.metric());
         all.extend(plain_metrics! {
-            /// 1 from the signal to shut down on, otherwise 0.
+            /// 1 from the shutdown signal on, otherwise 0.
             Gauge "draining" = u8::from(self.drains() > 0);
             /// Messages from the control plane queued for a core.
             Gauge "inbox_messages" = waiting;

@@ -44,10 +44,13 @@ fn the_build_is_a_metric() {
     assert!(build.contains("commit=\"") && build.contains("driver=\"") && build.ends_with(" 1"), "{build}");
 }
 
-/// Each metric that a document names exists, and docs/metrics.md lists every metric of a running server.
+/// Each metric that a document names exists, and docs/metrics.md has the type and help text of each metric of a
+/// running server.
 #[test]
 fn documents_name_metrics_that_exist() {
-    let server = start("[[feeds]]\nname = \"api\"\nurl = \"http://127.0.0.1:9\"\n");
+    let parts = ["[[feeds]]\nname = \"api\"", "[[hooks]]\nname = \"backend\"\non = [\"event\"]"];
+    let parts = parts.map(|part| format!("{part}\nurl = \"http://127.0.0.1:9\"\n")).concat();
+    let server = start(&format!("{parts}[[links]]\napp = \"chat\"\n"));
     // Metrics by outcome or reason appear with their first event.
     let _asked = ask(&server.addr, "GET", "/feed/k", "");
     let (status, _) = answer(ask(&server.admin, "POST", "/api/v1/publish", "{"));
@@ -60,10 +63,19 @@ fn documents_name_metrics_that_exist() {
     let reference = read("docs/metrics.md");
     let listed: BTreeSet<&str> =
         reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
-    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    for (name, kind) in types.map(|line| line.split_once(' ').unwrap()) {
-        let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
-        assert!(reference.contains(&format!("\n| `{name}` | {kind} | ")), "{name} isn't in docs/metrics.md");
+    // The help text of a metric precedes its type.
+    let mut help = "";
+    for line in metrics.lines().filter_map(|line| line.strip_prefix("# ")) {
+        match line.splitn(3, ' ').collect::<Vec<_>>()[..] {
+            ["HELP", _, text] => help = text.trim_end_matches('.'),
+            ["TYPE", name, kind] => {
+                let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
+                let row = reference.lines().find(|row| row.starts_with(&format!("| `{name}` | {kind} | ")));
+                let row = row.unwrap_or_else(|| panic!("{name} isn't in docs/metrics.md"));
+                assert!(row.ends_with(&format!(" | {help}. |")), "the server's help text is {help:?}: {row}");
+            }
+            _ => {}
+        }
     }
     let (mut named, mut missing) = (0, Vec::new());
     for document in ["docs/configuration.md", "docs/feeds.md", "docs/operate.md", "docs/security.md"] {
