@@ -226,6 +226,7 @@ fn answers_by_status() {
         (request("CONNECT", "a:80", ""), 404, "", ""),
         (request("DELETE", "/healthz", ""), 405, "allow", "GET, HEAD"),
         (request("POST", "/feed/k", ""), 405, "", ""),
+        (request("POST", "/ws", ""), 405, "allow", "GET"),
         (get("/ws"), 426, "upgrade", "websocket"),
         // Upgrades to other protocols are ignored (RFC 9110, 7.8).
         (request("GET", "/healthz", h2c), 200, "", ""),

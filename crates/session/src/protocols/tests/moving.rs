@@ -2,7 +2,7 @@
 
 use super::rig::{Conn, Rig, frame, text};
 use super::{MILLISECOND, socket};
-use crate::app::RoomsApp;
+use crate::app::{Effect, RoomsApp, ToSession};
 use crate::identity::End;
 use crate::options::Recovery;
 use crate::ports::{
@@ -360,6 +360,10 @@ fn a_client_that_watches_the_members_of_a_room_does_so_after_each_move_if_it_may
         assert!(!begins_anew(&answer), "{answer}");
         let (_, session) = rig.ex.shared.session_of(PublicId::parse(ID).unwrap()).unwrap();
         assert_eq!(rig.ex.hub.is_subscribed(session, &watched), is_allowed);
+        let is_told = rig.ex.effects.take_others().iter().any(|effect| {
+            matches!(effect, Effect::Session(_, ToSession::Withdrawn(topic, _)) if *topic == watched)
+        });
+        assert_eq!(is_told, !is_allowed);
         let described = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap();
         assert_eq!(described.subscriptions.contains(&watching), is_allowed);
         let slot = rig.ex.suspended_socket(session).unwrap();
