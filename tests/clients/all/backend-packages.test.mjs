@@ -115,7 +115,8 @@ for (const [language, kind] of Object.entries(languages)) {
       t.after(() => breaking.close());
       await once(breaking, 'listening');
       const half = await started(t, kind, { STENTOR_ADMIN: `http://127.0.0.1:${breaking.address().port}` });
-      assert.ok((await half.json('/call', ['publish', 'lobby', 1])).error, 'an answer that breaks off');
+      const { error: cut } = await half.json('/call', ['publish', 'lobby', 1]);
+      assert.deepEqual([cut.status, cut.code, cut.retry], [0, 'unreachable', true], 'an answer that breaks off');
     });
 
     test('hooks of a Stentor', async (t) => {

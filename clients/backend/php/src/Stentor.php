@@ -75,7 +75,9 @@ final class Stentor
         error_clear_last();
         $text = @file_get_contents("$this->url/api/v1/$path", false, stream_context_create(['http' => $options]));
         // PHP names the headers of the last response so.
-        if ($text === false || !preg_match('~^HTTP/\S+ (\d{3})~', $http_response_header[0] ?? '', $match)) {
+        $head = implode("\n", $text === false ? [] : $http_response_header ?? []);
+        $length = preg_match('/^Content-Length: *(\d+)/mi', $head, $match) ? (int) $match[1] : 0;
+        if (!preg_match('~^HTTP/\S+ (\d{3})~', $head, $match) || strlen($text) < $length) {
             throw new StentorException(0, 'unreachable', "$this->url doesn't answer: " . (error_get_last()['message'] ?? 'the connection ended'));
         }
         $status = (int) $match[1];
