@@ -179,9 +179,10 @@ export class Hooks {
       const chunks = [];
       let length = 0;
       for await (const chunk of request) {
-        chunks.push(chunk);
         length += chunk.length;
-        if (length > REQUEST_BYTES_MAX) break;
+        // Discards the rest of a body that is too long: the answer is lost if the connection ends while the body arrives.
+        if (length > REQUEST_BYTES_MAX) chunks.length = 0;
+        else chunks.push(chunk);
       }
       const tooLong = { status: 413, body: '{"message":"the body is too long"}' };
       const { status, body } = length > REQUEST_BYTES_MAX ? tooLong : await this.handle(request.headers['stentor-signature'], Buffer.concat(chunks));

@@ -132,6 +132,19 @@ for (const [language, kind] of Object.entries(languages)) {
   });
 }
 
+test('the listener of Node answers a body that is too long', async (t) => {
+  const { post, url } = await started(t, languages.node);
+  for (const target of ['/hooks', '/express']) {
+    const request = http.request(url + target, { method: 'POST' });
+    const answered = once(request, 'response');
+    request.end(Buffer.alloc(40 * 1024 * 1024));
+    const [response] = await answered;
+    assert.equal(response.statusCode, 413, target);
+    response.resume();
+    assert.equal((await post(target, '{}')).status, 401, target);
+  }
+});
+
 test('without a secret, a backend says so at its start', () => {
   for (const { command: [command, ...args] } of [languages.node, languages.python]) {
     const { status, stderr } = spawnSync(command, args, { cwd: folder, env: { ...process.env, HOOK_SECRET: '', STENTOR_ADMIN: 'http://127.0.0.1:1' }, encoding: 'utf8' });
