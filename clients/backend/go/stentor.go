@@ -42,12 +42,13 @@ type Client struct {
 	URL string
 	// Token of the admin port, if it has one.
 	Token string
-	// HTTP makes the requests; without it, one with a timeout of 10 s and no redirects.
+	// Timeout of a call. Emit with "ack" has its timeout in addition. If it is zero: 10 s, or with HTTP, that of HTTP alone.
+	Timeout time.Duration
+	// HTTP makes the requests; without it, one without redirects.
 	HTTP *http.Client
 }
 
 var ordinary = &http.Client{
-	Timeout:       10 * time.Second,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
@@ -65,7 +66,7 @@ func (c *Client) PublishAll(ctx context.Context, messages []Fields) (Fields, err
 			return nil, err
 		}
 	}
-	return c.call(ctx, "POST", "publish", body.Bytes(), "application/x-ndjson")
+	return c.call(ctx, "POST", "publish", body.Bytes(), "application/x-ndjson", 0)
 }
 
 // Emit sends an event to sessions.
@@ -113,12 +114,12 @@ func (c *Client) Push(ctx context.Context, key string, document any, sequence in
 			return nil, err
 		}
 	}
-	return c.call(ctx, "PUT", feed(key, sequence), body, contentType)
+	return c.call(ctx, "PUT", feed(key, sequence), body, contentType, 0)
 }
 
 // Remove deletes the document of a feed. A sequence below 0 means none.
 func (c *Client) Remove(ctx context.Context, key string, sequence int64) (Fields, error) {
-	return c.call(ctx, "DELETE", feed(key, sequence), nil, "")
+	return c.call(ctx, "DELETE", feed(key, sequence), nil, "", 0)
 }
 
 func (c *Client) post(ctx context.Context, operation string, parts ...Fields) (Fields, error) {
@@ -132,13 +133,34 @@ func (c *Client) post(ctx context.Context, operation string, parts ...Fields) (F
 	if err != nil {
 		return nil, err
 	}
-	return c.call(ctx, "POST", operation, body, "application/json")
+	return c.call(ctx, "POST", operation, body, "application/json", wait(all["ack"]))
 }
 
-func (c *Client) call(ctx context.Context, method, path string, body []byte, contentType string) (Fields, error) {
+// wait is the time that Stentor waits for acknowledgements before it answers. It refuses more than 60 s, and what isn't a duration.
+func wait(ack any) time.Duration {
+	var fields struct{ Timeout string }
+	text, _ := json.Marshal(ack)
+	_ = json.Unmarshal(text, &fields)
+	timeout, _ := time.ParseDuration(strings.ReplaceAll(fields.Timeout, " ", ""))
+	return max(0, min(timeout, time.Minute))
+}
+
+func (c *Client) call(ctx context.Context, method, path string, body []byte, contentType string, wait time.Duration) (Fields, error) {
 	base := strings.TrimRight(c.URL, "/")
 	if base == "" {
 		base = "http://127.0.0.1:8001"
+	}
+	client, timeout := c.HTTP, c.Timeout
+	if client == nil {
+		client = ordinary
+		if timeout == 0 {
+			timeout = 10 * time.Second
+		}
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout+wait)
+		defer cancel()
 	}
 	request, err := http.NewRequestWithContext(ctx, method, base+"/api/v1/"+path, bytes.NewReader(body))
 	if err != nil {
@@ -149,10 +171,6 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, con
 	}
 	if c.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.Token)
-	}
-	client := c.HTTP
-	if client == nil {
-		client = ordinary
 	}
 	response, err := client.Do(request)
 	if err != nil {

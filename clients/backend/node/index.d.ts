@@ -54,6 +54,7 @@ export class StentorError extends Error {
 }
 
 export class Stentor {
+  /** `timeoutMs` of a call, 10,000 by default. A call with `ack` has its `timeout` in addition. */
   constructor(options?: { url?: string; token?: string; timeoutMs?: number });
   publish(room: string, data: unknown, fields?: MessageFields): Promise<{ published: number }>;
   publishAll(messages: Message[]): Promise<{ published: number }>;

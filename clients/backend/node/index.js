@@ -36,7 +36,7 @@ export class Stentor {
     return this.#call('POST', 'publish', messages.map((message) => `${JSON.stringify(message)}\n`).join(''), 'application/x-ndjson');
   }
 
-  emit(target, event, ...args) { return this.#post('emit', { ...target, event, args }); }
+  emit(target, event, ...args) { return this.#post('emit', { ...target, event, args }, waitMs(target.ack)); }
 
   join(target, rooms) { return this.#post('join', { ...target, join: rooms }); }
 
@@ -55,16 +55,16 @@ export class Stentor {
 
   remove(key, { sequence } = {}) { return this.#call('DELETE', feed(key, sequence)); }
 
-  #post(operation, fields) { return this.#call('POST', operation, JSON.stringify(fields), 'application/json'); }
+  #post(operation, fields, waitMs) { return this.#call('POST', operation, JSON.stringify(fields), 'application/json', waitMs); }
 
-  async #call(method, path, body, type) {
+  async #call(method, path, body, type, waitMs = 0) {
     const headers = {};
     if (type) headers['Content-Type'] = type;
     if (this.#token) headers.Authorization = `Bearer ${this.#token}`;
     let response;
     let text;
     try {
-      response = await fetch(`${this.#url}/api/v1/${path}`, { method, headers, body, signal: AbortSignal.timeout(this.#timeoutMs), redirect: 'error' });
+      response = await fetch(`${this.#url}/api/v1/${path}`, { method, headers, body, signal: AbortSignal.timeout(this.#timeoutMs + waitMs), redirect: 'error' });
       text = await response.text();
     } catch (cause) {
       throw new StentorError(0, 'unreachable', `${this.#url} doesn't answer: ${cause.cause?.message ?? cause.message}`, { cause });
@@ -74,6 +74,12 @@ export class Stentor {
     const { code = 'unexpected', message = text.slice(0, 200) } = answer?.error ?? answer ?? {};
     throw Object.assign(new StentorError(response.status, code, message), answer?.error && { published: answer.published });
   }
+}
+
+/** The time that Stentor waits for acknowledgements before it answers, in milliseconds. It refuses more than `60s`, and what isn't a duration. */
+function waitMs(ack) {
+  const [, value, unit] = /^(\d+) *(m?s)$/.exec(ack?.timeout) ?? [];
+  return Math.min(value * (unit === 's' ? 1_000 : 1) || 0, 60_000);
 }
 
 const feed = (key, sequence) => `feeds/${key.split('/').map(encodeURIComponent).join('/')}${sequence === undefined ? '' : `?sequence=${sequence}`}`;

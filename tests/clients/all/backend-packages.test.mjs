@@ -28,7 +28,7 @@ const languages = {
 };
 
 async function started(t, { command: [command, ...args] }, environment = {}) {
-  const { says } = program(t, command, args, { cwd: folder, env: { ...process.env, HOOK_SECRET: secret, STENTOR_ADMIN: 'http://127.0.0.1:1', STENTOR_TOKEN: TOKEN, ...environment } });
+  const { says } = program(t, command, args, { cwd: folder, env: { ...process.env, HOOK_SECRET: secret, STENTOR_ADMIN: 'http://127.0.0.1:1', STENTOR_TOKEN: TOKEN, STENTOR_TIMEOUT_MS: '10000', ...environment } });
   const [, ownPort, port = ownPort] = await says(/listening on (\d+)|127\.0\.0\.1:(\d+)\) started/);
   const post = (target, body, headers = {}) => fetch(`http://127.0.0.1:${port}${target}`, { method: 'POST', headers: { 'Content-Type': 'application/json', ...headers }, body });
   return { url: `http://127.0.0.1:${port}`, post, json: async (target, value) => (await post(target, JSON.stringify(value))).json() };
@@ -117,6 +117,21 @@ for (const [language, kind] of Object.entries(languages)) {
       const half = await started(t, kind, { STENTOR_ADMIN: `http://127.0.0.1:${breaking.address().port}` });
       const { error: cut } = await half.json('/call', ['publish', 'lobby', 1]);
       assert.deepEqual([cut.status, cut.code, cut.retry], [0, 'unreachable', true], 'an answer that breaks off');
+    });
+
+    test('a call that waits for acknowledgements has their timeout in addition to its own', async (t) => {
+      const admin = http.createServer().listen(0, '127.0.0.1');
+      t.after(() => admin.close());
+      await once(admin, 'listening');
+      const environment = { STENTOR_ADMIN: `http://127.0.0.1:${admin.address().port}`, STENTOR_TIMEOUT_MS: '300' };
+      const [waiting, other] = await Promise.all([started(t, kind, environment), started(t, kind, environment)]);
+      const answer = waiting.json('/call', ['emit', { rooms: ['lobby'], ack: { timeout: '20 s' } }, 'question']);
+      const [, response] = await once(admin, 'request');
+      // The other call is younger, so its end says that the time without acknowledgements has passed.
+      const { error } = await other.json('/call', ['emit', { rooms: ['lobby'], ack: { timeout: 20 } }, 'question']);
+      assert.deepEqual([error.status, error.code], [0, 'unreachable']);
+      response.end('{"sessions":1}');
+      assert.deepEqual(await answer, { result: { sessions: 1 } });
     });
 
     test('hooks of a Stentor', async (t) => {

@@ -27,7 +27,7 @@ const hooks = new Hooks({
   },
   onError: () => {},
 });
-const stentor = new Stentor({ url: process.env.STENTOR_ADMIN, token: process.env.STENTOR_TOKEN });
+const stentor = new Stentor({ url: process.env.STENTOR_ADMIN, token: process.env.STENTOR_TOKEN, timeoutMs: Number(process.env.STENTOR_TIMEOUT_MS) });
 
 const routes = {
   '/hooks': hooks.listener,

@@ -51,7 +51,7 @@ if ($path === '/hooks') {
     echo json_encode(['result' => Hooks::verify($header, $signed, $secret)]);
 } else {
     [$method, $first, $second, $fields] = json_decode($body, true) + [null, null, null, null];
-    $stentor = new Stentor(getenv('STENTOR_ADMIN'), getenv('STENTOR_TOKEN') ?: null);
+    $stentor = new Stentor(getenv('STENTOR_ADMIN'), getenv('STENTOR_TOKEN') ?: null, getenv('STENTOR_TIMEOUT_MS') / 1000);
     $all = json_decode($body, true);
     // Options of push are named arguments in PHP.
     $args = $method === 'push' || $method === 'remove' ? [$first, ...($method === 'push' ? [$second] : []), ...($fields ?? [])] : array_slice($all, 1);

@@ -8,7 +8,7 @@ from stentor_backend import Hooks, Stentor, StentorError, verify  # noqa: E402
 
 logging.disable()
 hooks = Hooks(os.environ["HOOK_SECRET"])
-stentor = Stentor(os.environ["STENTOR_ADMIN"], os.environ.get("STENTOR_TOKEN"))
+stentor = Stentor(os.environ["STENTOR_ADMIN"], os.environ.get("STENTOR_TOKEN"), int(os.environ["STENTOR_TIMEOUT_MS"]) / 1000)
 
 
 @hooks.connect

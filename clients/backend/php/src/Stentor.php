@@ -24,7 +24,7 @@ final class Stentor
 
     public function emit(array $target, string $event, mixed ...$args): array
     {
-        return $this->post('emit', ['event' => $event, 'args' => $args] + $target);
+        return $this->post('emit', ['event' => $event, 'args' => $args] + $target, self::waitSeconds($target['ack']['timeout'] ?? null));
     }
 
     public function join(array $target, array $rooms): array
@@ -63,15 +63,15 @@ final class Stentor
         return $this->call('DELETE', self::feed($key, $sequence));
     }
 
-    private function post(string $operation, array $fields): array
+    private function post(string $operation, array $fields, float $waitSeconds = 0): array
     {
-        return $this->call('POST', $operation, self::json((object) $fields), 'application/json');
+        return $this->call('POST', $operation, self::json((object) $fields), 'application/json', $waitSeconds);
     }
 
-    private function call(string $method, string $path, string $body = '', ?string $type = null): array
+    private function call(string $method, string $path, string $body = '', ?string $type = null, float $waitSeconds = 0): array
     {
         $headers = array_filter([$type ? "Content-Type: $type" : null, $this->token ? "Authorization: Bearer $this->token" : null, 'Connection: close']);
-        $options = ['method' => $method, 'header' => $headers, 'content' => $body, 'timeout' => $this->timeoutSeconds, 'ignore_errors' => true, 'follow_location' => 0];
+        $options = ['method' => $method, 'header' => $headers, 'content' => $body, 'timeout' => $this->timeoutSeconds + $waitSeconds, 'ignore_errors' => true, 'follow_location' => 0];
         error_clear_last();
         $text = @file_get_contents("$this->url/api/v1/$path", false, stream_context_create(['http' => $options]));
         // PHP names the headers of the last response so.
@@ -88,6 +88,13 @@ final class Stentor
         }
         $failure ??= is_array($answer) ? $answer : [];
         throw new StentorException($status, $failure['code'] ?? 'unexpected', $failure['message'] ?? substr($text, 0, 200), $answer['published'] ?? null);
+    }
+
+    /** The time that Stentor waits for acknowledgements before it answers. It refuses more than `60s`, and what isn't a duration. */
+    private static function waitSeconds(mixed $timeout): float
+    {
+        $isDuration = is_string($timeout) && preg_match('/\A(\d{1,9}) *(m?s)\z/', $timeout, $match);
+        return $isDuration ? min((int) $match[1] / ($match[2] === 's' ? 1 : 1000), 60) : 0;
     }
 
     private static function feed(string $key, ?int $sequence): string

@@ -53,7 +53,7 @@ class Stentor:
         return self._call("POST", "publish", lines.encode(), "application/x-ndjson")
 
     def emit(self, target, event, *args):
-        return self._post("emit", {**target, "event": event, "args": args})
+        return self._post("emit", {**target, "event": event, "args": args}, _wait_s(target.get("ack")))
 
     def join(self, target, rooms):
         return self._post("join", {**target, "join": rooms})
@@ -78,16 +78,16 @@ class Stentor:
     def remove(self, key, sequence=None):
         return self._call("DELETE", _feed(key, sequence))
 
-    def _post(self, operation, fields):
-        return self._call("POST", operation, json.dumps(fields).encode(), "application/json")
+    def _post(self, operation, fields, wait_s=0):
+        return self._call("POST", operation, json.dumps(fields).encode(), "application/json", wait_s)
 
-    def _call(self, method, path, body=None, type=None):
+    def _call(self, method, path, body=None, type=None, wait_s=0):
         headers = {"Content-Type": type} if type else {}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(f"{self._url}/api/v1/{path}", body, headers, method=method)
         try:
-            with self._answer(request) as response:
+            with self._answer(request, self._timeout_s + wait_s) as response:
                 status, text = response.status, response.read()
         # An answer that breaks off is an HTTPException.
         except (OSError, http.client.HTTPException) as error:
@@ -100,9 +100,9 @@ class Stentor:
         message = failure.get("message", text[:200].decode(errors="replace"))
         raise StentorError(status, failure.get("code", "unexpected"), message, answer.get("published") if isinstance(answer, dict) else None)
 
-    def _answer(self, request):
+    def _answer(self, request, timeout_s):
         try:
-            return self._opener.open(request, timeout=self._timeout_s)
+            return self._opener.open(request, timeout=timeout_s)
         except urllib.error.HTTPError as refusal:
             return refusal
 
@@ -110,6 +110,12 @@ class Stentor:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_):
         return None
+
+
+def _wait_s(ack):
+    """The time that Stentor waits for acknowledgements before it answers. It refuses more than `60s`, and what isn't a duration."""
+    match = re.fullmatch(r"([0-9]{1,9}) *(m?s)", str(ack.get("timeout"))) if isinstance(ack, dict) else None
+    return min(int(match[1]) / (1 if match[2] == "s" else 1000), 60) if match else 0
 
 
 def _feed(key, sequence):

@@ -72,7 +72,8 @@ var hooks = &stentor.Hooks{
 	},
 }
 
-var client = &stentor.Client{URL: os.Getenv("STENTOR_ADMIN"), Token: os.Getenv("STENTOR_TOKEN")}
+var timeout, _ = time.ParseDuration(os.Getenv("STENTOR_TIMEOUT_MS") + "ms")
+var client = &stentor.Client{URL: os.Getenv("STENTOR_ADMIN"), Token: os.Getenv("STENTOR_TOKEN"), Timeout: timeout}
 
 func call(given []json.RawMessage) (fields, error) {
 	ctx := context.Background()
