@@ -44,12 +44,14 @@ type Client struct {
 	Token string
 	// Timeout of a call. Emit with "ack" has its timeout in addition. If it is zero: 10 s, or with HTTP, that of HTTP alone.
 	Timeout time.Duration
-	// HTTP makes the requests; without it, one without redirects.
+	// HTTP makes the requests; without it, one without redirects and proxies of the environment.
 	HTTP *http.Client
 }
 
 var ordinary = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	// The default transport uses the proxies of the environment, which would get the token.
+	Transport: &http.Transport{IdleConnTimeout: 90 * time.Second},
 }
 
 // Publish publishes data to a room. More fields are "event", "namespace", "idempotency_key", "volatile".

@@ -108,6 +108,15 @@ for (const [language, kind] of Object.entries(languages)) {
       const nobody = await started(t, kind, { STENTOR_ADMIN: 'http://127.0.0.1:1' });
       const { error } = await nobody.json('/call', ['publish', 'lobby', 1]);
       assert.deepEqual([error.status, error.code, error.retry], [0, 'unreachable', true]);
+      // The token must not reach a proxy. Go uses none for loopback addresses.
+      const proxied = [];
+      const proxy = http.createServer((request, response) => response.end(`${proxied.push(request.url)}`)).listen(0, '127.0.0.1');
+      t.after(() => proxy.close());
+      await once(proxy, 'listening');
+      const proxyUrl = `http://127.0.0.1:${proxy.address().port}`;
+      const direct = await started(t, kind, { STENTOR_ADMIN: 'http://0.0.0.0:1', HTTP_PROXY: proxyUrl, http_proxy: proxyUrl });
+      assert.equal((await direct.json('/call', ['publish', 'lobby', 1])).error.code, 'unreachable');
+      assert.deepEqual(proxied, []);
       const breaking = http.createServer((_, response) => {
         response.writeHead(200, { 'Content-Length': 100 }).write('{');
         setImmediate(() => response.destroy());
