@@ -206,6 +206,21 @@ fn bodies_that_are_too_large_or_broken_end_the_connection_after_one_answer() {
     server.check_empty();
 }
 
+#[test]
+fn a_response_instead_of_100_announces_the_end_of_the_connection() {
+    let server = Server::start(1, with_pages);
+    server.document("k", "[1]");
+    for (method, path, status) in
+        [("GET", "/healthz", 200), ("POST", "/healthz", 405), ("GET", "/feed/k", 200)]
+    {
+        let mut http = server.http();
+        let expected = http.ask(request(method, path, "Content-Length: 5\r\nExpect: 100-continue\r\n"));
+        assert_eq!((expected.status, expected.header("connection")), (status, "close"), "{method} {path}");
+        http.expect_end();
+    }
+    server.check_empty();
+}
+
 /// The parser's own tests cover details of requests.
 #[test]
 fn answers_by_status() {

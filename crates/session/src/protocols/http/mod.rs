@@ -424,8 +424,6 @@ impl Http {
             Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
         let (head, body) = (head.bytes, request.body());
-        // A client that expects 100 and receives a final status may or may not send the body (RFC 9110, 10.1.1), so the
-        // connection can't be used again.
         let expects_continue = request.expects_continue();
         let outcome = match answered {
             None => self.route(cx, &request, out),
@@ -483,7 +481,7 @@ impl Http {
                     self.body =
                         Some(Receiving { decoder: BodyDecoder::new(body), bytes_left, buffered: None });
                 }
-                self.conclude(cx, outcome, expects_continue, head)
+                self.conclude(cx, outcome, head)
             }
         }
     }
@@ -494,25 +492,17 @@ impl Http {
         (0, Flow::Wait)
     }
 
-    /// Continues after a request that has handled `consumed` bytes of the input. `last` is `true` if the connection can't
-    /// handle another request.
-    fn conclude(
-        &mut self,
-        cx: &mut HttpContext<'_>,
-        outcome: RequestOutcome,
-        last: bool,
-        consumed: usize,
-    ) -> Step {
+    /// Continues after a request that has handled `consumed` bytes of the input.
+    fn conclude(&mut self, cx: &mut HttpContext<'_>, outcome: RequestOutcome, consumed: usize) -> Step {
         self.progress.requested = true;
         let limits = &cx.ex.options().limits;
         let now = cx.ex.millis();
         match outcome {
-            RequestOutcome::Answered { keep_alive } if keep_alive && !last => {
+            RequestOutcome::Answered { keep_alive: true } => {
                 self.deadline = now.after(limits.idle_timeout);
                 (consumed, Flow::Continue)
             }
-            RequestOutcome::Waiting(mut response) => {
-                response.state_mut().keep_alive &= !last;
+            RequestOutcome::Waiting(response) => {
                 let is_whole = response.is_whole();
                 let timeout = if is_whole { limits.idle_timeout } else { response.first_timeout(cx.ex) };
                 self.deadline = now.after(timeout);
@@ -595,6 +585,6 @@ impl Http {
             self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
             return (consumed, Flow::Yield);
         }
-        self.conclude(cx, outcome, false, consumed)
+        self.conclude(cx, outcome, consumed)
     }
 }

@@ -196,6 +196,7 @@ impl Http {
         let engine = engine_of(request.path(), cx.ex.options());
         let (mut context, _, clients) = self.request_context(cx, request, engine.as_ref(), out);
         let outlives_drain = find(request.path(), engine.as_ref(), context.ex.options()).outlives_drain();
+        end_unread(&mut context);
         context.options.keep_alive &= context.ex.keeps_connection(outlives_drain);
         let outcome = answered.resume(&mut context, clients);
         self.after_request(cx, request, &outcome, &out[before..]);
@@ -257,6 +258,7 @@ impl Http {
         let engine = engine_of(request.path(), cx.ex.options());
         let (mut cx, slot, clients) = self.request_context(cx, request, engine.as_ref(), out);
         let cx = &mut cx;
+        end_unread(cx);
         if let Placement::Refused(reached) = placement {
             return cx.refuse_limit(reached);
         }
@@ -450,6 +452,12 @@ fn refuse_user(cx: &mut RequestContext<'_>, fault: UserFault, peer: IpAddr) -> O
         Denial::new("token_invalid", format!("this request may not name a user: {why} ([auth.proxy])"));
     cx.options = ResponseOptions::last(cx.ex);
     cx.refuse_denied(&denial, &[("Cache-Control", "no-store")])
+}
+
+/// Makes a response to headers the last one if the client waits for 100 (Continue). After another status the client may or may
+/// not send the body (RFC 9110, 10.1.1), so the start of the next request is unknown.
+fn end_unread(cx: &mut RequestContext<'_>) {
+    cx.options.keep_alive &= !cx.request.expects_continue();
 }
 
 fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
