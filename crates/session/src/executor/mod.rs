@@ -311,11 +311,12 @@ impl Executor {
         checked
     }
 
-    /// The size of the state of sessions beside the hub, in bytes: limits, sockets that can be recovered, and timelines.
+    /// The size of the state of sessions beside the hub, in bytes: limits, notices, sockets that can be recovered, and timelines.
     pub fn session_bytes(&self) -> usize {
         let rates = self.context.rates.as_ref().map_or(0, |rates| rates.borrow().held_bytes());
         let holds = self.holds.as_ref().map_or(0, SessionHolds::held_bytes);
-        rates + holds + self.recovery.bytes() + self.context.timelines.borrow().bytes()
+        let notices = self.notices.as_ref().map_or(0, |notices| notices.held_bytes());
+        rates + holds + notices + self.recovery.bytes() + self.context.timelines.borrow().bytes()
     }
 
     /// The public id of a session of this core.

@@ -1,7 +1,7 @@
 //! Notices to the application behind the server ([`NoticeSink`]). A session is reported at the end of the turn in which it
 //! begins, because its identity is known only then. A session that ends within that turn isn't reported.
 //!
-//! **Bounds.** One entry per session. A session waits at most one turn to be reported.
+//! **Bounds.** One entry per session, charged to the ledger with the sessions. A session waits at most one turn to be reported.
 
 use super::Executor;
 use crate::ports::network_of;
@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{Attendance, SessionId, Topic};
 
+/// Approximate size of an entry of [`Notices::known`] without the name of its namespace.
+const ENTRY_BYTES: usize = 64;
+
 /// A core's notices.
 pub(crate) struct Notices {
     sink: Arc<dyn NoticeSink>,
@@ -17,15 +20,29 @@ pub(crate) struct Notices {
     opened: Vec<SessionId>,
     /// Sessions whose beginning was reported.
     known: BTreeMap<SessionId, (PublicId, Box<str>)>,
+    /// Size of the names in `known`, in bytes.
+    names_bytes: usize,
 }
 
 impl Notices {
     pub(crate) fn new(sink: Arc<dyn NoticeSink>) -> Box<Self> {
-        Box::new(Self { sink, opened: Vec::new(), known: BTreeMap::new() })
+        Box::new(Self { sink, opened: Vec::new(), known: BTreeMap::new(), names_bytes: 0 })
     }
 
     pub(crate) fn wants_topics(&self) -> bool {
         self.sink.wants_topics()
+    }
+
+    /// The size of the entries of sessions, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.known.len() * ENTRY_BYTES + self.names_bytes
+    }
+
+    /// Removes the entry of a session.
+    fn remove(&mut self, session: SessionId) -> Option<(PublicId, Box<str>)> {
+        let entry = self.known.remove(&session);
+        self.names_bytes -= entry.as_ref().map_or(0, |(_, namespace)| namespace.len());
+        entry
     }
 
     /// Records that a session has begun.
@@ -39,7 +56,7 @@ impl Executor {
     pub(crate) fn report_end(&mut self, session: SessionId) {
         let Some(notices) = &mut self.notices else { return };
         notices.opened.retain(|opened| *opened != session);
-        if let Some((id, namespace)) = notices.known.remove(&session) {
+        if let Some((id, namespace)) = notices.remove(session) {
             let identity = self.questions.identities.get(session).map(|identity| &**identity);
             let rooms = &SessionRooms::take(self.hub.rooms_of(session), notices.sink.rooms_max());
             notices.sink.notify(&Notice::Disconnected {
@@ -54,7 +71,7 @@ impl Executor {
     /// Records that a session continues on another core or node, so its end isn't reported.
     pub(crate) fn report_departure(&mut self, session: SessionId) {
         if let Some(notices) = &mut self.notices {
-            notices.known.remove(&session);
+            notices.remove(session);
         }
     }
 
@@ -68,6 +85,8 @@ impl Executor {
         let id = self.public_id(session);
         let address = self.hub.source(session).map(|(source, _)| network_of(source));
         let Some(notices) = &mut self.notices else { return };
+        notices.remove(session);
+        notices.names_bytes += namespace.len();
         notices.known.insert(session, (id, namespace.into()));
         let identity = self.questions.identities.get(session).map(|identity| &**identity);
         let address = address.as_deref();

@@ -218,6 +218,24 @@ fn the_id_of_a_refused_client_is_not_used_again() {
 }
 
 #[test]
+fn sessions_whose_beginning_was_reported_are_charged_for_it() {
+    let charged = |is_reported: bool| {
+        let (server, names) = start(1, |options| options.notices = options.notices.take_if(|_| is_reported));
+        let mut ws = server.ws("/ws");
+        ws.next_json();
+        ws.fence();
+        assert_eq!(names.0.begun.lock().unwrap().len(), usize::from(is_reported));
+        let open = server.metric("memory_bytes{sessions}");
+        drop(ws);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        (open, server.metric("memory_bytes{sessions}"))
+    };
+    let [(reported, reported_closed), (other, other_closed)] = [true, false].map(charged);
+    assert!(reported > other, "{reported} > {other}");
+    assert_eq!(reported_closed, other_closed);
+}
+
+#[test]
 fn the_authorizer_receives_as_many_rooms_as_it_takes() {
     let (server, names) = start(1, |_| {});
     let mut ws = server.ws("/ws");
