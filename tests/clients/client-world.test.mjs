@@ -154,6 +154,25 @@ test('rooms that wait for a connection don\'t delay it', async (t) => {
   assert.equal(await away(10), await away(0));
 });
 
+test('presence that was refused for now is asked for again until it is confirmed, closed, or refused for good', async (t) => {
+  const world = new World(t);
+  const refusals = { busy: 2, closed: 9, left: 9, secret: 1 };
+  world.server.error = ({ type, room, presence }) => {
+    if (type === 'subscribe' && presence && refusals[room]-- > 0) return { code: 'busy', message: 'later', retry: room !== 'secret' };
+    return undefined;
+  };
+  const connection = world.connect(t);
+  const rooms = Object.keys(refusals).map((name) => connection.room(name));
+  const [busy, closed, left, secret] = rooms.map((room) => room.presence());
+  const errors = records(busy, 'error');
+  for (const presence of [closed, left]) presence.on('error', () => (presence === left && rooms[2].close(), presence.close()));
+  await world.pass(10_000);
+  assert.deepEqual([busy, closed, left, secret].map(({ isCurrent }) => isCurrent), [true, false, false, false]);
+  assert.equal(errors.length, 2);
+  const asked = (name) => world.server.received.filter(({ room, presence, type }) => type === 'subscribe' && room === name && presence).length;
+  assert.deepEqual(['busy', 'closed', 'left', 'secret'].map(asked), [3, 1, 1, 1]);
+});
+
 test('a room says whether it is joined, and an error names it', async (t) => {
   const world = new World(t);
   let refusals = 2;

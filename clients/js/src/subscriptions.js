@@ -181,13 +181,15 @@ export class Subscriptions {
   }
 
   /** Handles a list of members, or a notice about them. */
-  #watch({ name, presence }) {
+  #watch(room) {
+    const { name, presence } = room;
     if (!presence || !this.#carrier) return;
     const carrier = this.#carrier;
     carrier.watch(name, true, (error) => {
       if (this.#carrier !== carrier || this.#rooms.get(name)?.presence !== presence) return;
-      if (error) presence.failed(error);
-      else presence.read((query, answered) => carrier.members(name, query, answered));
+      if (!error) return presence.read((query, answered) => carrier.members(name, query, answered));
+      if (error.retry) this.#after(this.#backoff.delayMs(), () => this.#rooms.get(name) === room && this.#watch(room));
+      presence.failed(error);
     });
   }
 }
