@@ -15,7 +15,7 @@ const ENTRIES_BYTES_MAX = { react: 1_500, store: 1_500, shared: 3_400 };
 const CORE = ['clock', 'connection', 'error', 'times'].map((name) => `./${name}.js`);
 
 /** Properties that only this package uses. Their names are shortened. */
-const INTERNAL = /^(handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset|carrier|link|isRace|isSilent|mayRace|isHttp|isShared|watch|check|fail|forget|suspend|unsuspend|ask|tokenFault|isAuto|isOpening|hold|drop|dropRace|dropFormer|retire|choose|preferredDelayMs|isRoundOver|waitMs|refuse)$/;
+const INTERNAL = /^(index|rooms|attempts|bytesMax|isInert|handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset|carrier|link|isRace|isSilent|mayRace|isHttp|isShared|watch|check|fail|forget|suspend|unsuspend|ask|tokenFault|isAuto|isOpening|hold|drop|dropRace|dropFormer|retire|choose|preferredDelayMs|isRoundOver|waitMs|refuse)$/;
 
 const path = (name) => fileURLToPath(new URL(name, import.meta.url));
 

@@ -88,6 +88,38 @@ test('the return to the first transport opens one connection, and feeds stay liv
   assert.deepEqual([connection.transport, feed.state, states, world.server.attempts.length - before], ['websocket', 'live', [], 1]);
 });
 
+test('the first transport is tried again after a race has replaced an attempt with it', async (t) => {
+  const world = new World(t);
+  world.server.socketDelayMs = 1_000_000;
+  let token = 'good';
+  const connection = world.connect(t, { transport: ['websocket', 'sse'], preferredRetryMs: 20_000, getToken: () => token });
+  connection.feed('a');
+  const attempt = async () => {
+    const { length } = world.server.attempts;
+    while (world.server.attempts.length === length) await world.pass(100);
+  };
+  await attempt();
+  await world.pass(11_000);
+  assert.equal(connection.transport, 'sse');
+  // The race waits for its token until the first transport is tried.
+  let release;
+  token = new Promise((resolve) => { release = resolve; });
+  world.say('online');
+  await world.pass(0);
+  token = 'good';
+  await attempt();
+  // The current connection answers a check before the race has opened.
+  const { session } = connection;
+  world.say('online');
+  await world.pass(world.latencyMs);
+  release('good');
+  await world.pass(1_000);
+  assert.equal(connection.session, session, 'the race is dropped');
+  world.server.socketDelayMs = 0;
+  await world.pass(60_000);
+  assert.equal(connection.transport, 'websocket');
+});
+
 test('seven tabs over HTTP: three streams, polls for the rest, and other requests are answered', async (t) => {
   for (const transport of ['sse', 'polling']) {
     const world = new World(t);

@@ -48,7 +48,10 @@ export class Candidate {
 
   /** Lets a carrier open for at most `timeoutMs` milliseconds. */
   hold(entry, timeoutMs = CONNECT_TIMEOUT_MS) {
+    const former = this.#entry;
     this.drop();
+    // A race may be dropped without a report, so the attempt that it replaces must not wait for one.
+    if (entry.isRace && !former?.isRace) former?.lost();
     this.#entry = entry;
     entry.timer = setTimeout(entry.link, timeoutMs, 'lost', { reason: 'the server is silent' });
   }
