@@ -4,14 +4,15 @@
 //! ([`crate::session`]): new sessions go to the worker with the fewest sessions. Sessions of a worker that leaves or crashes move to
 //! other workers, and their messages wait until then. A worker that joins gets its share of the sessions (`balance.rs`).
 //!
-//! Calls are followed by [`Application::poll_action`] until it returns nothing. The owner of a connection reads the next frame only
-//! when the actions of the last one were carried out.
+//! Calls are followed by [`Application::poll_action`] until it returns nothing, and by [`Application::proceed`]. The owner of a connection
+//! reads the next frame only when the actions of the last one were carried out, and not while the link waits ([`Application::is_waiting`]).
 //!
 //! **Invariant.** A session's messages reach workers in the order in which they arrived. A session has one worker at most, and
 //! a worker's handle names one session at most.
 
 mod assignment;
 mod balance;
+mod changes;
 mod ends;
 mod holdings;
 
@@ -143,6 +144,8 @@ pub struct Application {
     is_stopped: bool,
     peers: Peers,
     actions: VecDeque<Action>,
+    /// Changes of other workers' sockets that wait, by link.
+    changes: VecDeque<(u32, WorkerEntry)>,
     balance: Balance,
     held: Held,
     stats: Stats,
@@ -165,6 +168,7 @@ impl Application {
             is_stopped: false,
             peers: Peers::default(),
             actions: VecDeque::new(),
+            changes: VecDeque::new(),
             balance: Balance::default(),
             held: Held::default(),
             stats: Stats::default(),
@@ -380,6 +384,7 @@ impl Application {
 
     /// Ends the links and sessions that have timed out.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.keep_waiting(now);
         let numbers: Vec<u32> = self.workers.keys().copied().collect();
         for number in numbers {
             if let Some(worker) = self.workers.get_mut(&number) {
@@ -516,7 +521,7 @@ impl Application {
                 self.actions.push_back(Action::Handled(id));
             }
         }
-        while let Some(event) = self.workers.get_mut(&number).and_then(|worker| worker.link.poll_event()) {
+        while let Some(event) = self.next_event(number) {
             match event {
                 Event::Entry(entry) => self.handle_entry(number, entry, now),
                 Event::Draining => {}

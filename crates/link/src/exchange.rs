@@ -11,9 +11,10 @@
 //! ```
 //!
 //! A frame that has arrived but isn't handled is neither transmitted again nor acknowledged: if the peer crashes then, the frame
-//! is among [`Exchange::kept_entries`].
+//! is among [`Exchange::kept_entries`]. So are the frames that the peer acknowledges with a frame whose entries haven't all been polled, because
+//! some of their effects are missing.
 //!
-//! **Invariant.** `acknowledged by the peer <= transmitted <= last`, and `kept` has the frames after the first of them.
+//! **Invariant.** `forgotten <= acknowledged by the peer <= transmitted <= last`, and `kept` has the frames after the first of them.
 
 use crate::codec::Entry;
 use crate::error::{FrameError, LinkError};
@@ -35,10 +36,14 @@ struct Kept {
 struct Outgoing {
     writer: Writer,
     kept: VecDeque<Kept>,
-    /// Bytes of the kept frames.
+    /// Bytes of the kept frames that the peer hasn't acknowledged.
     bytes: usize,
+    /// Bytes of the other kept frames.
+    acked_bytes: usize,
     /// Count of the last frame that was finished.
     last: u64,
+    /// Count of the last frame that isn't kept any more.
+    forgotten: u64,
     /// Count of the last frame that the peer has acknowledged.
     acked: u64,
     /// Count of the last frame that was transmitted on the connection, or that the peer had received before it.
@@ -55,7 +60,7 @@ impl Outgoing {
         }
     }
 
-    /// Forgets the frames that the peer has acknowledged.
+    /// The peer acknowledges frames. They are kept until [`Self::forget`].
     fn handle_ack(&mut self, number: u32) -> Result<(), LinkError> {
         let count = nearest(number, self.acked);
         if count > self.transmitted {
@@ -63,10 +68,20 @@ impl Outgoing {
         }
         // A frame that was transmitted again has an old acknowledgement.
         while self.acked < count {
+            let len = self.kept[(self.acked - self.forgotten) as usize].frame.len();
             self.acked += 1;
-            self.bytes -= self.kept.pop_front().map_or(0, |kept| kept.frame.len());
+            self.bytes -= len;
+            self.acked_bytes += len;
         }
         Ok(())
+    }
+
+    /// Forgets the frames that the peer has acknowledged.
+    fn forget(&mut self) {
+        while self.forgotten < self.acked {
+            self.forgotten += 1;
+            self.acked_bytes -= self.kept.pop_front().map_or(0, |kept| kept.frame.len());
+        }
     }
 }
 
@@ -133,7 +148,7 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
         let Self { incoming, outgoing, .. } = self;
         outgoing.finish(incoming.handled);
         let (frame, ack) = if outgoing.transmitted < outgoing.last {
-            let kept = &outgoing.kept[(outgoing.transmitted - outgoing.acked) as usize];
+            let kept = &outgoing.kept[(outgoing.transmitted - outgoing.forgotten) as usize];
             outgoing.transmitted += 1;
             (kept.frame.clone(), kept.ack)
         } else if incoming.ack_at.is_some_and(|at| at <= now) {
@@ -208,6 +223,7 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
             };
         }
         incoming.current = None;
+        self.outgoing.forget();
         if incoming.is_numbered {
             incoming.handled = incoming.arrived;
             if incoming.bytes >= ACK_BYTES {
@@ -253,6 +269,12 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
         out.bytes + if out.writer.has_entries() { out.writer.len() } else { 0 }
     }
 
+    /// Bytes of all frames that are held: those that are kept, and the one that is being handled.
+    pub fn held_bytes(&self) -> usize {
+        let current = self.incoming.current.as_ref().map_or(0, |_| self.incoming.len);
+        self.unacknowledged_bytes() + self.outgoing.acked_bytes + current
+    }
+
     /// Count of the frame that the last written entry is in.
     pub fn written(&self) -> u64 {
         self.outgoing.last + u64::from(self.outgoing.writer.has_entries())
@@ -263,7 +285,13 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
         self.outgoing.acked
     }
 
-    /// Entries of the frames that the peer hasn't acknowledged. The peer may have handled some of them.
+    /// Count of the last frame that isn't kept any more: the peer has acknowledged it with a frame whose entries have all been polled.
+    pub fn forgotten(&self) -> u64 {
+        self.outgoing.forgotten
+    }
+
+    /// Entries of the frames that the peer hasn't acknowledged, or with a frame that hasn't been handled. The peer may have handled some of
+    /// them.
     pub fn kept_entries(&mut self) -> impl Iterator<Item = O> {
         self.outgoing.finish(self.incoming.handled);
         // The kept frames were made here, so all of them are valid.
@@ -276,7 +304,7 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
     pub fn start_at(&mut self, count: u64) {
         let Incoming { arrived, handled, acknowledged, .. } = &mut self.incoming;
         (*arrived, *handled, *acknowledged) = (count, count, count);
-        let Outgoing { last, acked, transmitted, .. } = &mut self.outgoing;
-        (*last, *acked, *transmitted) = (count, count, count);
+        let Outgoing { last, forgotten, acked, transmitted, .. } = &mut self.outgoing;
+        (*last, *forgotten, *acked, *transmitted) = (count, count, count, count);
     }
 }

@@ -16,7 +16,7 @@ const RESPONSE_TIME: Duration = Duration::from_millis(250);
 pub(crate) struct Heartbeat {
     /// Time without a frame or a pong after which the worker has crashed.
     timeout: Duration,
-    /// Time of the last frame or pong.
+    /// Time of the last frame or pong, or of the last call of [`Self::keep`].
     heard_at: Instant,
     ping_at: Instant,
     is_ping_due: bool,
@@ -32,7 +32,7 @@ impl Heartbeat {
         Self { timeout, heard_at: now, ping_at, is_ping_due: false, answer_by: None, responds: true }
     }
 
-    /// Time of the last frame or pong.
+    /// Time of the last frame or pong, unless the worker isn't read.
     pub(crate) fn heard_at(&self) -> Instant {
         self.heard_at
     }
@@ -40,6 +40,11 @@ impl Heartbeat {
     /// A frame or a pong has arrived.
     pub(crate) fn handle_arrival(&mut self, now: Instant) {
         *self = Self::new(now, self.timeout);
+    }
+
+    /// Frames and pongs of the worker aren't read, so it may be silent. It is pinged as before, and doesn't respond until it is read again.
+    pub(crate) fn keep(&mut self, now: Instant) {
+        self.heard_at = now;
     }
 
     /// A frame was transmitted that the worker has to acknowledge, or one before isn't acknowledged yet.

@@ -132,6 +132,8 @@ pub struct Link {
     /// The time at which the worker has to have left. `None` before BYE `handover`.
     leaves_by: Option<Instant>,
     heartbeat: Heartbeat,
+    /// Time of the last acknowledgement, or of the first frame after it. `None`: no transmitted frame waits for an acknowledgement.
+    unacknowledged_since: Option<Instant>,
     /// WELCOME and ERROR.
     first: VecDeque<Frame>,
 }
@@ -149,6 +151,7 @@ impl Link {
             connection: Connection::Up,
             leaves_by: None,
             heartbeat: Heartbeat::new(now, options.worker_timeout),
+            unacknowledged_since: None,
             first: VecDeque::new(),
         };
         link.welcome(false, servers);
@@ -252,9 +255,11 @@ impl Link {
         matches!(self.connection, Connection::Ended { .. })
     }
 
-    /// `true` if an entry of another worker with this many bytes may be written. Others would bring the link near its end.
+    /// `true` if an entry of another worker with this many bytes may be written. Others would bring the link near its end, or leave no
+    /// time in which there is room for changes ([`Self::has_room_for_answers`]).
     pub fn has_room_for(&self, bytes: usize) -> bool {
-        self.exchange.unacknowledged_bytes() + bytes <= self.options.unacknowledged_bytes_max / 4 * 3
+        let (held, quarter) = (self.unacknowledged_bytes(), self.options.unacknowledged_bytes_max / 4);
+        held <= quarter && held + bytes <= quarter * 3
     }
 
     /// Bytes that the worker hasn't acknowledged.
@@ -262,9 +267,14 @@ impl Link {
         self.exchange.unacknowledged_bytes()
     }
 
-    /// Bytes that the link holds: what the worker hasn't acknowledged, and the names of its namespaces.
+    /// `true` if the worker has acknowledged nothing for `worker_timeout`, although a frame was transmitted.
+    pub fn is_stalled(&self, now: Instant) -> bool {
+        self.unacknowledged_since.is_some_and(|since| now >= since + self.options.worker_timeout)
+    }
+
+    /// Bytes that the link holds: frames that are kept for the worker, the frame that is being handled, and the names of its namespaces.
     pub fn held_bytes(&self) -> usize {
-        self.exchange.unacknowledged_bytes() + self.namespaces.held_bytes()
+        self.exchange.held_bytes() + self.namespaces.held_bytes()
     }
 
     /// Writes an entry. Without effect if the link has ended. The link ends if too many bytes aren't acknowledged. Panics if a
@@ -291,11 +301,21 @@ impl Link {
         }
         self.heartbeat.handle_arrival(now);
         self.namespaces.begin_frame();
+        let acknowledged = self.exchange.acknowledged();
         if let Err(error) = self.exchange.handle_frame(frame, now) {
             self.fail(error);
         }
+        if self.exchange.acknowledged() > acknowledged {
+            self.unacknowledged_since = None;
+        }
+        self.expect_acknowledgement(now);
+    }
+
+    /// A frame was transmitted, or has arrived: the worker has to acknowledge the frames before it, if there are any.
+    fn expect_acknowledgement(&mut self, now: Instant) {
         if self.exchange.unacknowledged_bytes() > 0 {
             self.heartbeat.expect_acknowledgement(now);
+            self.unacknowledged_since.get_or_insert(now);
         }
     }
 
@@ -307,6 +327,11 @@ impl Link {
     /// Takes a WebSocket pong.
     pub fn handle_pong(&mut self, now: Instant) {
         self.heartbeat.handle_arrival(now);
+    }
+
+    /// The connection isn't read, so that the worker doesn't count as hung.
+    pub fn keep(&mut self, now: Instant) {
+        self.heartbeat.keep(now);
     }
 
     /// The connection has broken, or was closed by the worker.
@@ -446,9 +471,7 @@ impl Link {
             return Some(Transmit::Ping);
         }
         let frame = self.exchange.poll_transmit(now)?;
-        if self.exchange.unacknowledged_bytes() > 0 {
-            self.heartbeat.expect_acknowledgement(now);
-        }
+        self.expect_acknowledgement(now);
         Some(Transmit::Frame(frame))
     }
 
@@ -496,6 +519,11 @@ impl Link {
     /// Count of the last frame that the worker has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.exchange.acknowledged()
+    }
+
+    /// Count of the last frame that the worker has acknowledged with a frame whose events have all been polled.
+    pub fn forgotten(&self) -> u64 {
+        self.exchange.forgotten()
     }
 
     /// The messages that the worker of an ended link hasn't acknowledged, in order, for its policy.

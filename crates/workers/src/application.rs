@@ -1,6 +1,7 @@
 //! The applications with their sessions, and the instructions for the cores that follow from their workers' entries.
 
 mod broadcasts;
+mod changes;
 mod departed;
 mod node;
 mod refused;
@@ -17,8 +18,8 @@ use crate::outbox::Outbox;
 use crate::recovery::{Evicted, Persisted, Recovered, Recovery, RecoveryStats, Source};
 use crate::refused::Reports;
 use crate::searches::Searches;
-use broadcasts::select_entry;
 use bytes::Bytes;
+use changes::Changes;
 use departed::is_disconnect;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub(crate) struct Applications {
     reports: Vec<Reports>,
     /// Number of links that have ended, of each application and in the order of [`ENDS`].
     ends: Vec<[u64; ENDS.len()]>,
+    /// The changes of each application's sockets that the cores carry out.
+    changes: Vec<Changes>,
     /// Number of questions and answers of workers that didn't fit on the link of another worker.
     relays_dropped: u64,
 }
@@ -108,6 +111,7 @@ impl Applications {
             inbox,
             reports: vec![Reports::default(); options.len()],
             ends: vec![[0; ENDS.len()]; options.len()],
+            changes: options.iter().map(|_| Changes::default()).collect(),
             relays_dropped: 0,
         }
     }
@@ -138,12 +142,8 @@ impl Applications {
         let applications: usize = self.applications.iter().map(Application::held_bytes).sum();
         let recoveries: usize = self.recoveries.iter().map(Recovery::bytes).sum();
         let nodes = self.nodes.as_ref().map_or(0, Nodes::held_bytes) + self.searches.bytes();
-        applications + recoveries + self.sessions.bytes() + self.outbox.bytes() + nodes
-    }
-
-    /// Number of questions and answers of workers that didn't fit on the link of another worker.
-    pub(crate) fn relays_dropped(&self) -> u64 {
-        self.relays_dropped
+        let changes: usize = self.changes.iter().map(Changes::held_bytes).sum();
+        applications + recoveries + self.sessions.bytes() + self.outbox.bytes() + nodes + changes
     }
 
     /// Number of STATE, RELEASED and PERSIST whose data exceeded the bound.
@@ -156,8 +156,9 @@ impl Applications {
         self.outbox.is_blocked || self.nodes.as_ref().is_some_and(Nodes::is_blocked)
     }
 
-    /// Gives the instructions to the cores, and the messages for other nodes to the engine.
+    /// Goes on with changes that wait. Gives the instructions to the cores, and the messages for other nodes to the engine.
     pub(crate) fn flush(&mut self, now: Instant) {
+        (0..self.len()).for_each(|app| self.act(app, now));
         self.outbox.flush(&*self.inbox);
         self.flush_nodes(now);
     }
@@ -219,10 +220,7 @@ impl Applications {
     pub(crate) fn handle_frame(&mut self, app: usize, link: u32, frame: Bytes, now: Instant) {
         self.applications[app].handle_frame(link, frame, now);
         self.act(app, now);
-        // The frame's entries, such as PERSIST, have been handled before the acknowledgement counts.
-        if let Some(found) = self.applications[app].link(link) {
-            self.recoveries[app].unreported.acknowledge(link, found.acknowledged());
-        }
+        self.acknowledge(app, link);
     }
 
     pub(crate) fn handle_heartbeat(&mut self, app: usize, link: u32, now: Instant) {
@@ -378,9 +376,7 @@ impl Applications {
 
     /// Carries out what an application wants.
     fn act(&mut self, app: usize, now: Instant) {
-        while let Some(action) = self.applications[app].poll_action() {
-            self.carry_out(app, action, now);
-        }
+        self.carry_out_all(app, now);
         while let Some((link, worker, end)) = self.applications[app].poll_end() {
             let name = &self.names[app];
             let (index, reason) = match end {
@@ -581,7 +577,7 @@ impl Applications {
             WorkerEntry::Select { namespace, select } => {
                 let namespace = self.name(app, link, namespace)?;
                 let select = self.share_select(app, &namespace, select);
-                Some(select_entry(app, namespace, select))
+                Some(self.select(app, link, namespace, select))
             }
             WorkerEntry::Relay { namespace, link: to, body, messages } => {
                 self.relay(app, (link, namespace), to, &body, &messages, now);

@@ -231,6 +231,8 @@ struct Slot {
     /// The worker's address.
     peer: Option<IpAddr>,
     phase: Phase,
+    /// `true` if the link wasn't read in this turn, because a change of its worker waits.
+    is_waiting: bool,
     connection: Connection,
     _counted: Counted,
 }
@@ -287,6 +289,8 @@ impl Service {
         // A write may end a link, and so cause further instructions.
         self.apps.flush(now);
         self.slots.retain(|slot| slot.phase != Phase::Gone);
+        // Links whose changes have gone on meanwhile are read in the next turn.
+        has_more |= self.slots.iter().any(|slot| slot.is_waiting && !self.is_waiting(slot));
         let connections: usize = self.slots.iter().map(|slot| slot.connection.held_bytes()).sum();
         self.charge.set(connections + self.apps.held_bytes());
         self.view.update(&self.apps);
@@ -322,7 +326,8 @@ impl Service {
         let has_refused = calls.has_refused;
         for Joining { app, peer, connection, counted } in calls.connections {
             let phase = Phase::Joining { until: now + HELLO_TIMEOUT };
-            self.slots.push(Slot { app, peer, phase, connection, _counted: counted });
+            let is_waiting = false;
+            self.slots.push(Slot { app, peer, phase, is_waiting, connection, _counted: counted });
         }
         for call in calls.calls {
             self.apps.handle_call(call, now);
@@ -349,9 +354,15 @@ impl Service {
         }
     }
 
+    /// `true` while a change of a link's worker waits.
+    fn is_waiting(&self, slot: &Slot) -> bool {
+        matches!(slot.phase, Phase::Linked(link) if self.apps.get(slot.app).is_waiting(link))
+    }
+
     /// Reads from a connection. Returns `true` if more may have arrived.
     fn receive(&mut self, index: usize, now: Instant, cx: &mut Context<'_>) -> bool {
         let mut bytes = 0;
+        self.slots[index].is_waiting = false;
         loop {
             let slot = &mut self.slots[index];
             let app = slot.app;
@@ -369,6 +380,10 @@ impl Service {
                 }
                 // The worker is slowed down while a core is behind.
                 Phase::Linked(_) if self.apps.is_blocked() => return false,
+                Phase::Linked(link) if self.apps.get(app).is_waiting(link) => {
+                    slot.is_waiting = true;
+                    return false;
+                }
                 Phase::Joining { .. } | Phase::Linked(_) => {}
             }
             let Poll::Ready(input) = slot.connection.poll_input(&mut self.shared, cx) else { return false };

@@ -28,6 +28,7 @@ struct AppView {
     links: Vec<LinkInfo>,
     requests: usize,
     waiting: usize,
+    waiting_changes: usize,
     queued_bytes: usize,
     stats: Stats,
     recovery: RecoveryStats,
@@ -75,6 +76,7 @@ impl View {
             let application = applications.get(app);
             view.requests = application.requests();
             view.waiting = application.waiting();
+            view.waiting_changes = application.waiting_changes();
             view.queued_bytes = application.queued_bytes();
             view.stats = application.stats();
             view.recovery = applications.recovery(app);
@@ -189,6 +191,12 @@ impl State {
                 "link_waiting_sessions",
                 "Sessions and requests without a worker, by application",
                 self.by_app(|app| app.waiting as u64),
+            ),
+            metric(
+                Gauge,
+                "link_waiting_changes",
+                "Workers that wait with a change of other workers' sockets (such as socketsJoin), because another worker of the node has more than 4 MiB to acknowledge, or the cores carry out others, by application",
+                self.by_app(|app| app.waiting_changes as u64),
             ),
             metric(
                 Gauge,

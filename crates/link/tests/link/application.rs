@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Link, LinkOptions, Message,
-    Namespace, QueuedBytes, Received, SendFlags, ServerEntry, SessionId, Transmit, WorkerEntry,
+    Action, Application, ApplicationOptions, Change, Closing, Exchange, Handle, Hello, Link, LinkOptions,
+    Message, Namespace, QueuedBytes, Received, Select, SelectFlags, SendFlags, ServerEntry, SessionId,
+    Transmit, WorkerEntry,
 };
 
 const SEEDS: u64 = 2_000;
@@ -48,6 +49,10 @@ struct Process {
     inbox: VecDeque<Bytes>,
     /// Messages that it has handled and not acknowledged: the frame's number, the client, and the message's number.
     handled: VecDeque<(u32, u64, u64)>,
+    /// The last acknowledgement that has arrived.
+    ack: u32,
+    /// Number of its last change of other workers' sockets.
+    changes: u64,
     is_welcome: bool,
     /// `true` after BYE `done`.
     is_done: bool,
@@ -74,6 +79,10 @@ struct World {
     /// `true` if workers keep some of the sessions that they are asked for.
     keeps: bool,
     kept: u32,
+    /// Last change of each process that was carried out.
+    changed: BTreeMap<String, u64>,
+    /// Frames with a change that has waited.
+    waited: u32,
     /// Sessions that began while a worker didn't respond, and that another one got.
     avoided: u32,
 }
@@ -100,6 +109,8 @@ impl World {
             moved: 0,
             keeps: seed.is_multiple_of(4),
             kept: 0,
+            changed: BTreeMap::new(),
+            waited: 0,
             avoided: 0,
         }
     }
@@ -117,7 +128,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.rng.u8(..33) {
+        match self.rng.u8(..35) {
             0..4 => {
                 let id = self.next_client;
                 self.next_client += 1;
@@ -193,6 +204,17 @@ impl World {
                 }
             }
             25..27 => self.now += Duration::from_millis(self.rng.u64(..150)),
+            27..29 => {
+                // Others can't write entries after BYE.
+                let at = self.any_process().filter(|at| self.processes[*at].is_welcome);
+                if let Some(process) = at.map(|at| &mut self.processes[at])
+                    && !process.is_done
+                {
+                    process.changes += 1;
+                    let change = change(&process.instance, process.changes);
+                    process.exchange.write(&change);
+                }
+            }
             _ => self.now += Duration::from_millis(self.rng.u64(..10)),
         }
         self.pump(1);
@@ -220,6 +242,8 @@ impl World {
             sessions: BTreeMap::new(),
             inbox: VecDeque::new(),
             handled: VecDeque::new(),
+            ack: 0,
+            changes: 0,
             is_welcome: false,
             is_done: false,
             is_hung: false,
@@ -243,9 +267,19 @@ impl World {
         process.link = self.app.handle_hello(hello, self.now).unwrap();
     }
 
+    /// The next action. A change may wait.
+    fn next_action(&mut self) -> Option<Action> {
+        loop {
+            match self.app.poll_action() {
+                None if self.rng.bool() && self.app.proceed(self.now).is_some() => {}
+                action => return action,
+            }
+        }
+    }
+
     /// The data plane carries out actions.
     fn act(&mut self) {
-        while let Some(action) = self.app.poll_action() {
+        while let Some(action) = self.next_action() {
             match action {
                 Action::Accept(id, _) => {
                     // A client that has closed isn't accepted later.
@@ -284,6 +318,13 @@ impl World {
                     client.answered = client.answered.max(number);
                 }
                 Action::Session(_, _, entry) => panic!("{entry:?}"),
+                Action::Namespace(_, WorkerEntry::Select { select, .. }) => {
+                    let (instance, number) = select.targets[0].rsplit_once(' ').unwrap();
+                    let last = self.changed.entry(instance.to_owned()).or_default();
+                    let number: u64 = number.parse().unwrap();
+                    assert!(number > *last, "{number} of {instance} after {last}");
+                    *last = number;
+                }
                 Action::Namespace(_, entry) => panic!("{entry:?}"),
             }
         }
@@ -327,21 +368,31 @@ impl World {
             let Some(frame) = self.processes[at].inbox.pop_front() else { break };
             self.handle_in_process(at, frame);
         }
+        self.acknowledge(at);
         if self.processes[at].is_welcome && self.rng.u8(..4) > 0 {
-            while let Some(frame) = self.processes[at].exchange.poll_transmit(self.now) {
+            while !self.app.is_waiting(link)
+                && let Some(frame) = self.processes[at].exchange.poll_transmit(self.now)
+            {
                 let frame = frame.to_bytes();
-                let ack = Received::<WorkerEntry>::new(frame.clone()).unwrap().ack;
-                let handled = &mut self.processes[at].handled;
-                while let Some(&(in_frame, id, number)) = handled.front()
-                    && in_frame <= ack
-                {
-                    handled.pop_front();
-                    if let Some(client) = self.clients.get_mut(&id) {
-                        client.acknowledged = number;
-                    }
-                }
+                self.processes[at].ack = Received::<WorkerEntry>::new(frame.clone()).unwrap().ack;
                 self.app.handle_frame(link, frame, self.now);
+                self.waited += u32::from(self.app.is_waiting(link));
                 self.act();
+                self.acknowledge(at);
+            }
+        }
+    }
+
+    /// The last acknowledgement of a process counts, unless its frame waits.
+    fn acknowledge(&mut self, at: usize) {
+        let Process { link, handled, ack, .. } = &mut self.processes[at];
+        while !self.app.is_waiting(*link)
+            && let Some(&(in_frame, id, number)) = handled.front()
+            && in_frame <= *ack
+        {
+            handled.pop_front();
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.acknowledged = number;
             }
         }
     }
@@ -363,7 +414,9 @@ impl World {
                 process.exchange = Exchange::default();
                 process.sessions.clear();
                 process.handled.clear();
+                process.ack = 0;
                 process.is_done = false;
+                process.exchange.write(&WorkerEntry::Nsp { namespace: Namespace(0), name: "/".into() });
             }
             return;
         }
@@ -422,6 +475,18 @@ impl World {
     }
 }
 
+/// A change of other workers' sockets.
+fn change(instance: &str, number: u64) -> WorkerEntry {
+    let select = Select {
+        change: Change::Join,
+        flags: SelectFlags::default(),
+        rooms: Vec::new(),
+        except: Vec::new(),
+        targets: vec![format!("{instance} {number}").into()],
+    };
+    WorkerEntry::Select { namespace: Namespace(0), select }
+}
+
 /// Checks the number of a client's message, or of its answer, after the last one.
 fn check_order(policy: &str, id: u64, number: u64, last: u64) {
     match policy {
@@ -431,7 +496,7 @@ fn check_order(policy: &str, id: u64, number: u64, last: u64) {
     }
 }
 
-fn run(seed: u64) -> [u32; 6] {
+fn run(seed: u64) -> [u32; 7] {
     let mut world = World::new(seed);
     for _ in 0..STEPS {
         world.step();
@@ -454,6 +519,7 @@ fn run(seed: u64) -> [u32; 6] {
     known.sort_unstable();
     assert_eq!(known, open.into_iter().collect::<Vec<_>>());
     assert_eq!((world.app.len(), world.app.queued_bytes()), (known.len(), 0));
+    assert_eq!(world.app.waiting_changes(), 0);
     // The last worker has its share.
     let serving =
         world.processes.iter().filter(|process| world.app.link(process.link).unwrap().takes_sessions());
@@ -472,7 +538,7 @@ fn run(seed: u64) -> [u32; 6] {
     }
     let links: usize = world.app.links().map(Link::held_bytes).sum();
     assert_eq!(world.app.held_bytes(), links);
-    [world.cut, world.hung, world.full, world.resumed, world.moved, world.avoided]
+    [world.cut, world.hung, world.full, world.resumed, world.moved, world.avoided, world.waited]
 }
 
 #[test]
@@ -482,7 +548,7 @@ fn sessions_survive_their_workers() {
         Some(seed) => seed..seed + 1,
         None => 0..number("STENTOR_SEEDS").unwrap_or(SEEDS),
     };
-    let mut counts = [0; 6];
+    let mut counts = [0; 7];
     for seed in seeds.clone() {
         let result = std::panic::catch_unwind(|| run(seed));
         let found = result.unwrap_or_else(|panic| {
@@ -492,11 +558,16 @@ fn sessions_survive_their_workers() {
         counts = std::array::from_fn(|n| counts[n] + found[n]);
     }
     let is_many = seeds.end - seeds.start >= 100;
-    let [cut, hung, full, resumed, moved, avoided] = counts;
-    let is_varied =
-        cut > 100 && hung > 100 && full > 100 && resumed > 1_000 && moved > 1_000 && avoided > 100;
+    let [cut, hung, full, resumed, moved, avoided, waited] = counts;
+    let is_varied = cut > 100
+        && hung > 100
+        && full > 100
+        && resumed > 1_000
+        && moved > 1_000
+        && avoided > 100
+        && waited > 100;
     assert!(
         !is_many || is_varied,
-        "{cut} cut connections, {hung} hung workers, {full} full queues, {resumed} resumed and {moved} moved sessions, {avoided} that avoided a worker"
+        "{cut} cut connections, {hung} hung workers, {full} full queues, {resumed} resumed and {moved} moved sessions, {avoided} that avoided a worker, {waited} changes that waited"
     );
 }

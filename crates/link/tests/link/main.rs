@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests may panic.
 
 mod application;
+mod changes;
 mod hostile;
 mod links;
 mod moves;

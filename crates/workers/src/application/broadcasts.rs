@@ -7,19 +7,23 @@ use std::time::{Duration, Instant};
 use stentor_link::{Broadcast, Change, Select};
 use stentor_ports::{LinkApp, LinkBroadcast, LinkChange, LinkEntry, LinkSelect};
 
-/// The instruction for a change of sockets.
-pub(super) fn select_entry(app: usize, namespace: Arc<str>, select: Select) -> LinkEntry {
-    let Select { change, flags, rooms, except, targets } = select;
-    let change = match change {
-        Change::Join => LinkChange::Join,
-        Change::Leave => LinkChange::Leave,
-        Change::Disconnect => LinkChange::Disconnect { closes: flags.closes },
-    };
-    let select = LinkSelect { change, is_local: flags.is_local, rooms, except, targets };
-    LinkEntry::Select(LinkApp(app as u16), namespace, Arc::new(select))
-}
-
 impl Applications {
+    /// The instruction for a change of sockets. `link`: the link of its worker, 0 for one of another node, for which this node's workers
+    /// don't wait.
+    pub(super) fn select(&mut self, app: usize, link: u32, namespace: Arc<str>, select: Select) -> LinkEntry {
+        let Select { change, flags, rooms, except, targets } = select;
+        let change = match change {
+            Change::Join => LinkChange::Join,
+            Change::Leave => LinkChange::Leave,
+            Change::Disconnect => LinkChange::Disconnect { closes: flags.closes },
+        };
+        let select = Arc::new(LinkSelect { change, is_local: flags.is_local, rooms, except, targets });
+        if link != 0 && !select.is_local {
+            self.count_change(app, link, &select);
+        }
+        LinkEntry::Select(LinkApp(app as u16), namespace, select)
+    }
+
     /// The instruction for a broadcast, which is logged for clients that may have missed it.
     pub(super) fn broadcast(
         &mut self,

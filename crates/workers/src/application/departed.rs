@@ -11,6 +11,14 @@ pub(super) fn is_disconnect(unit: &LinkMessages) -> bool {
 }
 
 impl Applications {
+    /// Counts what a link's worker has acknowledged. The entries of its frames with these acknowledgements, such as PERSIST, have been carried
+    /// out.
+    pub(super) fn acknowledge(&mut self, app: usize, link: u32) {
+        if let Some(found) = self.applications[app].link(link) {
+            self.recoveries[app].unreported.acknowledge(link, found.forgotten());
+        }
+    }
+
     /// Keeps the sockets of an ended session, so that its client can recover them. The worker's PERSIST replaces what is kept
     /// here. `worker`: the link of the session's worker, and the count of the frame with the session's last message.
     pub(super) fn keep(

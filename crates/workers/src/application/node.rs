@@ -1,6 +1,6 @@
 //! Entries for the other nodes of a cluster, and theirs: workers of all nodes are one application.
 
-use super::{Applications, select_entry};
+use super::Applications;
 use crate::inbox::{EngineChanges, NodeCall};
 use crate::nodes::{Announced, ELSEWHERE, NodeStats, Nodes, Own, is_of_worker};
 use crate::recovery::{Recovery, Source};
@@ -182,7 +182,8 @@ impl Applications {
             }
             NodeEntry::Select { namespace, mut select } => {
                 select.flags.is_local = false;
-                self.outbox.push(0, select_entry(app, namespace.into(), select));
+                let entry = self.select(app, 0, namespace.into(), select);
+                self.outbox.push(0, entry);
             }
             NodeEntry::Relay { from, to, namespace, body, messages } => {
                 self.relay_of_node(app, (node, from), to, &namespace, (&body, &messages), now);

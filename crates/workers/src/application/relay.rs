@@ -8,6 +8,11 @@ use std::time::Instant;
 use stentor_link::{Entry, Json, Messages, Namespace, NodeEntry, ServerEntry};
 
 impl Applications {
+    /// Number of questions and answers of workers that didn't fit on the link of another worker.
+    pub(crate) fn relays_dropped(&self) -> u64 {
+        self.relays_dropped
+    }
+
     /// Passes a request or an answer on to another worker, or, with `to` = 0, to all others that take sessions.
     pub(super) fn relay(
         &mut self,
@@ -58,12 +63,11 @@ impl Applications {
         (body, messages): (&Json, &Messages),
         now: Instant,
     ) -> Vec<u32> {
-        let application = &mut self.applications[app];
         let receives = |number: u32, takes_sessions: bool| match to {
             0 => number != from && takes_sessions,
             to => number == to,
         };
-        let receivers: Vec<_> = application
+        let receivers: Vec<_> = self.applications[app]
             .links()
             .filter(|link| receives(link.number(), link.takes_sessions()))
             .map(|link| (link.number(), link.namespace_index(namespace)))
@@ -77,8 +81,8 @@ impl Applications {
             let (body, messages) = (body.clone(), messages.clone());
             let entry = ServerEntry::Relayed { namespace, link: from, body, messages };
             // A full link is spared, because a worker must not be able to end the link of another. The asking worker reports a timeout.
-            if application.link(number).is_some_and(|link| link.has_room_for(entry.encoded_len())) {
-                application.write_to_link(number, &entry, now);
+            if self.has_room_for(app, number, entry.encoded_len()) {
+                self.applications[app].write_to_link(number, &entry, now);
             } else {
                 self.relays_dropped += 1;
             }

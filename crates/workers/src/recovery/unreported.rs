@@ -35,7 +35,7 @@ impl Closed {
     /// The end of a session, which was the last thing that was written to its worker. `message`: count of the frame with the session's last
     /// message.
     pub(crate) fn of(link: &Link, message: u64, now: Instant) -> Self {
-        let is_needed = link.on_crash() == OnCrash::Disconnect && message > link.acknowledged();
+        let is_needed = link.on_crash() == OnCrash::Disconnect && message > link.forgotten();
         let needed = if is_needed { message } else { 0 };
         let overdue_at = if link.is_lost() { now } else { now + REPORT_TIME };
         Self { link: link.number(), frame: link.written(), needed, overdue_at }
@@ -62,7 +62,7 @@ impl Entry {
 /// The entries of a link, in order.
 #[derive(Default)]
 struct OfLink {
-    /// Count of the last frame that the worker has acknowledged.
+    /// Count of the last frame that the worker has acknowledged with a frame that is handled ([`Link::forgotten`]).
     acknowledged: u64,
     entries: VecDeque<Entry>,
     /// Number of the first entry.

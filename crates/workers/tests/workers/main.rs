@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic.
 
+mod changes;
 mod connections;
 mod forwards;
 mod nodes;

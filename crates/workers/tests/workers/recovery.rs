@@ -158,7 +158,7 @@ async fn a_client_that_leaves_while_it_has_no_worker_is_recovered() {
 
 /// Opens a session whose worker gives it a socket with saved data. The client sends this packet, and leaves. The worker reads all that, and
 /// acknowledges nothing.
-async fn leave_unnoticed(rig: &mut Rig, worker: &mut Worker, packet: Option<&str>) {
+pub(crate) async fn leave_unnoticed(rig: &mut Rig, worker: &mut Worker, packet: Option<&str>) {
     let rooms = names(&["id"]);
     rig.open(1);
     let handle = opened(worker).await;

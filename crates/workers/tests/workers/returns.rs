@@ -10,7 +10,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_link::{Broadcast, Handle, Messages, Name, Names, NodeEntry, ServerEntry, WorkerEntry, Writer};
 use stentor_ports::fake::names;
-use stentor_ports::{LinkBroadcast, LinkEntry, LinkMessage, LinkSocket};
+use stentor_ports::{
+    LinkApp, LinkBroadcast, LinkChange, LinkEntry, LinkMessage, LinkSelect, LinkSelected, LinkSession,
+    LinkSocket,
+};
 use tokio::time::Instant;
 
 const FOUND: &str = r#"{"sid":"id","rooms":["id","r"],"data":{"name":"Ann"}}"#;
@@ -288,13 +291,17 @@ async fn a_worker_that_is_behind_recovers_no_client() {
     let (rig, worker) = &mut nodes[0];
     rig.open(2);
     let handle = opened(worker).await;
-    let sink = engine.sink(1);
+    let change = LinkSelect {
+        change: LinkChange::Join,
+        is_local: false,
+        rooms: Vec::new(),
+        except: Vec::new(),
+        targets: vec!["x".repeat(60_000).into(); 15],
+    };
+    let select = Arc::new(change);
     for _ in 0..5 {
-        let mut writer = Writer::default();
-        let body = json(&format!("{:?}", "x".repeat(900 << 10)));
-        let (namespace, messages) = ("/".into(), Messages::new());
-        writer.entry(&NodeEntry::Relay { from: 1, to: 0, namespace, body, messages });
-        sink.receive(2, "chat", &writer.finish(0, 0).to_bytes());
+        let (namespace, select, sessions) = ("/".into(), select.clone(), vec![LinkSession::from_bits(2)]);
+        rig.sink.report_selected(LinkSelected { app: LinkApp(0), link: 0, namespace, select, sessions });
     }
     worker.write(&[restore(handle, "pid", "seen")]).await;
     assert_eq!(restored(worker).await, "null");
