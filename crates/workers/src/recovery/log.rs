@@ -18,6 +18,9 @@ const LIST_BYTES: usize = 128;
 /// Bytes of a number in a list, at the usual load between two doublings.
 const NUMBER_BYTES: usize = size_of::<u64>() * 3 / 2;
 
+/// Numbers for which each list may keep memory, however few it has.
+const SPARE_NUMBERS: usize = 64;
+
 /// A broadcast in the log.
 pub(super) struct Logged {
     pub(super) namespace: Arc<str>,
@@ -37,6 +40,14 @@ impl Logged {
 
 /// Numbers of broadcasts, in order.
 type Numbers = VecDeque<u64>;
+
+/// Removes the first number. A list that was long after many broadcasts keeps no memory for as many.
+fn pop(numbers: &mut Numbers) {
+    numbers.pop_front();
+    if numbers.capacity() > SPARE_NUMBERS && numbers.len() < numbers.capacity() / 4 {
+        numbers.shrink_to(2 * numbers.len());
+    }
+}
 
 /// The broadcasts of a namespace.
 #[derive(Default)]
@@ -79,14 +90,14 @@ impl Index {
     /// Removes the oldest broadcast. Returns the bytes that it took.
     fn remove(&mut self, number: u64, rooms: &[Box<str>]) -> usize {
         if rooms.is_empty() {
-            self.all.pop_front();
+            pop(&mut self.all);
             return NUMBER_BYTES;
         }
         let mut bytes = 0;
         for room in rooms {
             let Some(numbers) = self.rooms.get_mut(room) else { continue };
             if numbers.front() == Some(&number) {
-                numbers.pop_front();
+                pop(numbers);
                 bytes += NUMBER_BYTES;
             }
             if numbers.is_empty() {
@@ -226,6 +237,13 @@ impl Log {
             let is_excepted = logged.broadcast.except.iter().any(|room| rooms.contains(&**room));
             (logged, !is_excepted)
         })
+    }
+
+    /// Numbers for which the longest list has memory.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        let lists = self.indexes.values().flat_map(|index| index.rooms.values().chain([&index.all]));
+        lists.map(Numbers::capacity).max().unwrap_or(0)
     }
 
     #[cfg(test)]

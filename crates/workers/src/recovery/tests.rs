@@ -188,6 +188,21 @@ fn the_index_finds_what_is_in_the_log() {
 }
 
 #[test]
+fn the_index_keeps_no_memory_for_the_broadcasts_of_a_burst() {
+    let mut table = Table::new(RecoveryOptions::default());
+    let log = |table: &mut Table| {
+        table.log("/", "room", &["r"], &[]);
+        table.log("/", "all", &[], &[]);
+    };
+    (0..1_000).for_each(|_| log(&mut table));
+    assert!(table.recovery.log.capacity() >= 1_000);
+    table.pass(TTL / 2);
+    log(&mut table);
+    table.pass(TTL / 2);
+    assert!(table.recovery.log.capacity() <= 64, "{}", table.recovery.log.capacity());
+}
+
+#[test]
 fn a_claimed_socket_waits_for_another_session_if_its_session_ends() {
     let mut table = Table::new(RecoveryOptions::default());
     table.log("/", "seen", &[], &[]);
