@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::stats::Rule;
-use super::{Application, Contestant, Metric};
+use super::{Application, Contestant, Metric, delivery};
 use crate::catalogue::Known;
 use crate::document::Shape;
 use crate::generator::{FanoutPlan, LoadSpec, Misbehaviour, Protocol, Publisher};
@@ -63,6 +63,9 @@ pub(crate) enum Course {
     /// Once.
     #[default]
     Once,
+    /// Once, at once. The cost of idle connections isn't subtracted: messages reach each client more often than pings would, and
+    /// servers that ping only silent clients send none.
+    AtOnce,
     /// Once, counting only system calls.
     Counted,
     /// After a rest of the connections; the cost of the rest is subtracted.
@@ -153,6 +156,18 @@ impl Case {
         }
     }
 
+    /// The time for which the connections are idle before the load, so that their cost can be subtracted, and the number of slices
+    /// between two publications. Most cases take the `usual` time.
+    pub(super) fn rest(&self, usual: Duration) -> (Duration, u32) {
+        match (self.course, &self.load) {
+            (Course::Rested(rest), _) => (rest, delivery::SLICES),
+            (Course::AtOnce | Course::Overload(_), _) => (Duration::ZERO, 0),
+            // Documents change by themselves, and new members are announced, so connections are never idle.
+            (_, LoadSpec::Receive { .. } | LoadSpec::Presence { .. }) => (Duration::ZERO, 0),
+            _ => (usual, 0),
+        }
+    }
+
     /// Number of connections without those of misbehaving clients. `None` for a search or a budget, which determine this number.
     pub(super) fn fixed_connections(&self) -> Option<usize> {
         let is_found =
@@ -217,3 +232,6 @@ impl Effort {
         if self == Self::Quick { Rule::Sequential } else { Rule::Fixed }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,10 @@
 //! The *busy window* of a publication is its first slices, until the last receiver has it, and one more. The slices after it form
 //! *idle windows* of the same length. The cost of a delivery is the CPU of busy windows beyond the average of idle ones. Its error
 //! is at most the largest deviation of an idle window from the average. A cost below twice that error isn't reported.
+//!
+//! A server that pings only silent clients sends no ping to a client within a heartbeat interval after a delivery. If the next
+//! publication came later than that, idle windows would have heartbeats that busy windows lack, and the cost would be too low. It isn't
+//! reported then.
 
 use std::time::Duration;
 
@@ -15,6 +19,8 @@ pub(super) const SLICES: u32 = 20;
 const WINDOWS_MIN: usize = 3;
 /// A cost must be this many times its uncertainty.
 const BEYOND: f64 = 2.0;
+/// Maximum time between two publications: the usual interval of heartbeats.
+const PERIOD_MAX: Duration = Duration::from_secs(25);
 /// A window counts if it has at least this share of its planned duration. The window after one that was read late is
 /// shorter.
 const WHOLE: f64 = 0.5;
@@ -30,6 +36,13 @@ pub(super) fn cost(outcome: &Outcome, of: fn(&Span) -> Duration) -> Result<Durat
     if each == 0 || slice <= 0.0 || outcome.messages == 0 {
         return Err("CPU per delivery wasn't measured: there were no deliveries, or nobody looked".into());
     }
+    let period = Duration::from_secs_f64(slice * each as f64);
+    if period > PERIOD_MAX {
+        return Err(format!(
+            "CPU per delivery wasn't measured: messages were {period:.1?} apart, and for {PERIOD_MAX:?} after each one, clients aren't \
+             pinged as they are later"
+        ));
+    }
     let busy = (last.as_secs_f64() / slice).ceil() as usize + 1;
     let (mut windows, mut idle) = (Vec::new(), Vec::new());
     for slices in outcome.slices.chunks_exact(each) {
@@ -39,7 +52,6 @@ pub(super) fn cost(outcome: &Outcome, of: fn(&Span) -> Duration) -> Result<Durat
         idle.extend(after.chunks_exact(busy).filter(whole).map(|window| cpu(window) / wall(window)));
     }
     if idle.len() < WINDOWS_MIN {
-        let period = Duration::from_secs_f64(slice * each as f64);
         return Err(format!(
             "CPU per delivery wasn't measured: a message took {last:.1?} of the {period:.1?} until the next, so heartbeats were \
              never seen alone"

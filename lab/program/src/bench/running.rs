@@ -16,7 +16,7 @@ use super::overload::{Conductor, Phase};
 use super::proxy::free_address;
 use super::sampler::{Sample, Sampler};
 use super::setup::Setup;
-use super::{Application, Case, Contestant, Course, Metric, Options, delivery, engine, proxy, source};
+use super::{Application, Case, Contestant, Course, Metric, Options, engine, proxy, source};
 use crate::Error;
 use crate::catalogue::Extra;
 use crate::generator::{FanoutPlan, Live, LoadSpec, Outcome, Protocol, Publisher, Spec, WATCH, Workers};
@@ -251,15 +251,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     spec.server_pids.clone_from(&servers.first);
     spec.started_pids.clone_from(&servers.started);
     spec.connect_rate_hz = case.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
-    (spec.idle, spec.slices) = match case.course {
-        Course::Rested(rest) => (rest, delivery::SLICES),
-        // No idle time is measured: the load of an overload starts at once.
-        Course::Overload(_) => (Duration::ZERO, 0),
-        // No idle time is measured if documents change by themselves or new members are announced, because connections are never
-        // idle.
-        _ if matches!(load, LoadSpec::Receive { .. } | LoadSpec::Presence { .. }) => (Duration::ZERO, 0),
-        _ => (options.effort.idle(), 0),
-    };
+    (spec.idle, spec.slices) = case.rest(options.effort.idle());
     let lost = |error: Error| match error {
         Error::Generator(what) => servers.error(&what),
         other => other,

@@ -52,6 +52,16 @@ fn known_costs_are_found_or_an_error_says_why_not() {
 }
 
 #[test]
+fn a_cost_is_unknown_if_clients_are_pinged_only_long_after_a_message() {
+    // Each publication delays the next heartbeats by 25 s.
+    for (slice_ms, is_known) in [(2500, true), (2501, false), (8000, false)] {
+        let mut found = outcome(&[[8, 0, 0, 0, 0, 0, 0, 0, 0, 0]; 2], 90);
+        found.slices.iter_mut().for_each(|slice| slice.wall = slice_ms * MS);
+        assert_eq!(cost(&found, |span| span.server_cpu).is_ok(), is_known, "{slice_ms} ms");
+    }
+}
+
+#[test]
 fn a_slice_that_was_read_late_does_not_count_twice() {
     let mut late = outcome(&[[8, 0, 1, 1, 1, 1, 1, 1, 1, 1]; 2], 90);
     // The last three slices of the third and fourth idle window were read at once.
