@@ -255,11 +255,9 @@ impl Link {
         matches!(self.connection, Connection::Ended { .. })
     }
 
-    /// `true` if an entry of another worker with this many bytes may be written. Others would bring the link near its end, or leave no
-    /// time in which there is room for changes ([`Self::has_room_for_answers`]).
+    /// `true` if this many bytes that other workers cause may be written. More would bring the link near its end.
     pub fn has_room_for(&self, bytes: usize) -> bool {
-        let (held, quarter) = (self.unacknowledged_bytes(), self.options.unacknowledged_bytes_max / 4);
-        held <= quarter && held + bytes <= quarter * 3
+        self.unacknowledged_bytes() + bytes <= self.options.unacknowledged_bytes_max / 4 * 3
     }
 
     /// Bytes that the worker hasn't acknowledged.
@@ -332,6 +330,7 @@ impl Link {
     /// The connection isn't read, so that the worker doesn't count as hung.
     pub fn keep(&mut self, now: Instant) {
         self.heartbeat.keep(now);
+        self.leaves_by = self.leaves_by.map(|_| now + self.options.worker_timeout);
     }
 
     /// The connection has broken, or was closed by the worker.

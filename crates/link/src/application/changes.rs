@@ -21,9 +21,9 @@ fn is_change(entry: &WorkerEntry) -> bool {
     matches!(entry, WorkerEntry::Select { select: Select { flags, .. }, .. } if !flags.is_local)
 }
 
-/// `true` if changes of other workers' sockets wait for a link.
-fn is_full(link: &Link, now: Instant) -> bool {
-    !link.is_ended() && !link.has_room_for_answers() && !link.is_stalled(now)
+/// `true` if changes of other workers' sockets wait for a link that may receive `following` bytes because of unfinished changes.
+fn is_full(link: &Link, following: usize, now: Instant) -> bool {
+    !link.is_ended() && !link.has_room_for(following) && !link.is_stalled(now)
 }
 
 impl Application {
@@ -37,16 +37,17 @@ impl Application {
         self.changes.len()
     }
 
-    /// Goes on with a change that waits, and with the later entries of its link. Returns the link's number, or `None` if no change waits or
-    /// a worker has no room.
-    pub fn proceed(&mut self, now: Instant) -> Option<u32> {
+    /// Goes on with a change that waits, and with the later entries of its link. Each worker may receive `following` bytes because of
+    /// unfinished changes. Returns the link's number, or `None` if no change waits or a worker has no room.
+    pub fn proceed(&mut self, following: usize, now: Instant) -> Option<u32> {
+        let is_full = |link: &Link| is_full(link, following, now);
         if self.changes.is_empty()
-            || self.links().any(|link| is_full(link, now) && !self.is_waiting(link.number()))
+            || self.links().any(|link| is_full(link) && !self.is_waiting(link.number()))
         {
             return None;
         }
         // A link that others wait for goes first, because it must be read. All others take turns.
-        let is_awaited = |number: u32| self.link(number).is_some_and(|link| is_full(link, now));
+        let is_awaited = |number: u32| self.link(number).is_some_and(is_full);
         let place = self.changes.iter().position(|(number, _)| is_awaited(*number));
         let (number, entry) = self.changes.remove(place.unwrap_or(0))?;
         self.actions.push_back(Action::Namespace(number, entry));

@@ -271,7 +271,7 @@ impl World {
     fn next_action(&mut self) -> Option<Action> {
         loop {
             match self.app.poll_action() {
-                None if self.rng.bool() && self.app.proceed(self.now).is_some() => {}
+                None if self.rng.bool() && self.app.proceed(0, self.now).is_some() => {}
                 action => return action,
             }
         }

@@ -11,7 +11,10 @@ use stentor_link::{
 
 const ROOT: Namespace = Namespace(0);
 
-/// An application whose workers have room up to 5,000 bytes, and its links.
+/// Bytes that a worker may receive because of unfinished changes.
+const FOLLOWING: usize = 2_500;
+
+/// An application whose workers have room up to 5,000 bytes, and for [`FOLLOWING`], and its links.
 fn started<const N: usize>(instances: [&str; N]) -> (Rig, [u32; N]) {
     let link = LinkOptions { unacknowledged_bytes_max: 10_000, ..LinkOptions::default() };
     let mut rig = Rig::new(ApplicationOptions { link, ..ApplicationOptions::default() });
@@ -49,7 +52,7 @@ fn acknowledge(rig: &mut Rig, link: u32) {
 
 /// The actions after one change went on. Empty: none did.
 fn proceed(rig: &mut Rig) -> String {
-    let has_gone_on = rig.app.proceed(rig.now).is_some();
+    let has_gone_on = rig.app.proceed(FOLLOWING, rig.now).is_some();
     let actions = rig.actions();
     assert_eq!(has_gone_on, !actions.is_empty());
     actions
@@ -109,6 +112,17 @@ fn a_worker_that_waits_does_not_hang() {
     assert_eq!(rig.worker_writes(a, select(false)), "");
     rig.advance(LinkOptions::default().worker_timeout);
     assert!(rig.app.link(b).is_none_or(|link| link.is_ended()), "it has hung");
+    assert_eq!(proceed(&mut rig), format!("SELECT of link {a}"));
+}
+
+/// What it sends can't be read before its change has gone on.
+#[test]
+fn a_worker_that_leaves_and_waits_is_not_late() {
+    let (mut rig, [a, b]) = started(["a", "b"]);
+    rig.bye(a, "handover");
+    fill(&mut rig, b);
+    assert_eq!(rig.worker_writes(a, select(false)), "");
+    rig.advance(LinkOptions::default().worker_timeout);
     assert_eq!(proceed(&mut rig), format!("SELECT of link {a}"));
 }
 
@@ -187,17 +201,21 @@ fn a_frame_that_waits_acknowledges_at_once() {
 }
 
 #[test]
-fn entries_of_other_workers_leave_room_for_changes() {
-    let (mut rig, [_, b]) = started(["a", "b"]);
-    let has_room = |rig: &Rig, bytes: usize| rig.app.link(b).unwrap().has_room_for(bytes);
-    let mut used = rig.app.link(b).unwrap().unacknowledged_bytes();
-    assert!(has_room(&rig, 7_500 - used) && !has_room(&rig, 7_501 - used));
-    while used <= 2_500 {
-        assert!(has_room(&rig, 1));
-        rig.app.write_to_link(b, &ServerEntry::Nop {}, rig.now);
-        used = rig.app.link(b).unwrap().unacknowledged_bytes();
-    }
-    assert!(!has_room(&rig, 0));
+fn entries_of_other_workers_leave_room() {
+    let (rig, [_, b]) = started(["a", "b"]);
+    let link = rig.app.link(b).unwrap();
+    let used = link.unacknowledged_bytes();
+    assert!(link.has_room_for(7_500 - used) && !link.has_room_for(7_501 - used));
+}
+
+#[test]
+fn a_change_waits_only_for_what_may_follow() {
+    let (mut rig, [a, b]) = started(["a", "b"]);
+    fill(&mut rig, b);
+    assert_eq!(rig.worker_writes(a, select(false)), "");
+    assert_eq!(proceed(&mut rig), "");
+    assert_eq!(rig.app.proceed(0, rig.now), Some(a));
+    assert_eq!(rig.actions(), format!("SELECT of link {a}"));
 }
 
 #[test]

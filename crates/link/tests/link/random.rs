@@ -90,7 +90,7 @@ fn plausible(rng: &mut fastrand::Rng) -> WorkerEntry {
 fn next_action(app: &mut Application, now: Instant) -> Option<Action> {
     loop {
         match app.poll_action() {
-            None if app.proceed(now).is_some() => {}
+            None if app.proceed(0, now).is_some() => {}
             action => return action,
         }
     }

@@ -76,25 +76,29 @@ impl Applications {
         self.changes[app].add(select, sessions.unwrap_or(0));
     }
 
-    /// A quarter of the bytes that a worker may leave unacknowledged. Half of them is for what it hasn't acknowledged when a change goes on,
-    /// and a quarter for what unfinished changes cause.
+    /// A quarter of the bytes that a worker may leave unacknowledged, for what unfinished changes cause.
     fn quarter(&self, app: usize) -> usize {
         self.options[app].application.link.unacknowledged_bytes_max / 4
     }
 
-    /// `true` if a worker's entry with this many bytes may be written to another worker, before what unfinished changes cause.
+    /// Bytes that a worker may receive because of unfinished changes, at most a quarter: the estimate may be far too high.
+    fn following(&mut self, app: usize) -> usize {
+        self.changes[app].bytes().min(self.quarter(app))
+    }
+
+    /// `true` if a worker's entry with this many bytes may be written to another worker. Changes wait above the same bound, so such entries
+    /// alone let none wait.
     pub(super) fn has_room_for(&mut self, app: usize, link: u32, bytes: usize) -> bool {
-        // The estimate may be far too high.
-        let following = self.changes[app].bytes().min(self.quarter(app));
+        let following = self.following(app);
         self.applications[app].link(link).is_some_and(|link| link.has_room_for(bytes + following))
     }
 
     /// Carries out the actions of an application. Then changes that wait go on, as far as the other workers have room.
     pub(super) fn carry_out_all(&mut self, app: usize, now: Instant) {
         self.carry_out_actions(app, now);
-        while self.changes[app].bytes() <= self.quarter(app)
-            && let Some(link) = self.applications[app].proceed(now)
-        {
+        while self.changes[app].bytes() <= self.quarter(app) {
+            let following = self.following(app);
+            let Some(link) = self.applications[app].proceed(following, now) else { break };
             self.carry_out_actions(app, now);
             self.acknowledge(app, link);
         }

@@ -211,12 +211,12 @@ async fn questions_of_one_worker_end_no_link_of_another() {
     let (mut b, number) = rig.start("b").await;
     a.write_handled(&[declare(0, "/")]).await;
     b.write_handled(&[declare(0, "/")]).await;
-    let long = "x".repeat(99_000);
+    let long = "x".repeat(100_000);
     let relay = WorkerEntry::Relay { namespace: ROOT, link: 0, body: json("{}"), messages: one(text(&long)) };
     for _ in 0..4 {
         a.write_handled(std::slice::from_ref(&relay)).await;
     }
-    // A quarter of the bound is for such entries, and one more.
+    // Three quarters of the bound are for such entries.
     assert_eq!((rig.metric("link_relays_dropped", &[]), rig.sessions_of(number)), (2, Some(0)));
     for _ in 0..2 {
         assert!(matches!(b.entry().await, ServerEntry::Relayed { .. }));
