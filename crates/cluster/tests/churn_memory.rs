@@ -47,7 +47,9 @@ impl Engine for Sink {
         Ok(())
     }
 
-    fn set_interest(&self, _: Channel, _: bool) {}
+    fn set_interest(&self, _: Channel, _: bool) -> bool {
+        true
+    }
 
     fn request(&self, request: Request) -> Answer {
         let lease = Lease { term: 1, token: 1 };

@@ -109,12 +109,13 @@ impl Broker for Cluster {
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
-        if has_subscribers {
-            self.counters.interest.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.counters.interest.fetch_sub(1, Ordering::Relaxed);
+        // A feed that the control plane has dropped is reported again.
+        let has_changed = self.engine.set_interest(Channel::Topic(topic.clone()), has_subscribers);
+        match (has_changed, has_subscribers) {
+            (true, true) => _ = self.counters.interest.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.counters.interest.fetch_sub(1, Ordering::Relaxed),
+            (false, _) => {}
         }
-        self.engine.set_interest(Channel::Topic(topic.clone()), has_subscribers);
         if let Topic::Room(room) = topic {
             self.rooms.set_interest(room, has_subscribers);
         }

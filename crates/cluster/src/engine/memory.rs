@@ -129,13 +129,9 @@ impl Bus {
     }
 
     /// Changes whether a node receives the messages of a channel.
-    pub fn set_interest(&mut self, node: NodeId, channel: Channel, is_interested: bool) {
-        let Some(channels) = self.interest.get_mut(&node) else { return };
-        if is_interested {
-            channels.insert(channel);
-        } else {
-            channels.remove(&channel);
-        }
+    pub fn set_interest(&mut self, node: NodeId, channel: Channel, is_interested: bool) -> bool {
+        let Some(channels) = self.interest.get_mut(&node) else { return false };
+        if is_interested { channels.insert(channel) } else { channels.remove(&channel) }
     }
 
     /// Publishes a message.
@@ -429,8 +425,8 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
-    fn set_interest(&self, channel: Channel, is_interested: bool) {
-        self.memory.with(|bus| bus.set_interest(self.node, channel, is_interested));
+    fn set_interest(&self, channel: Channel, is_interested: bool) -> bool {
+        self.memory.with(|bus| bus.set_interest(self.node, channel, is_interested))
     }
 
     fn request(&self, request: Request) -> Answer {

@@ -402,8 +402,9 @@ pub trait Engine: Send + Sync {
     }
 
     /// Sets whether the node receives the messages of a channel. Until the engine has made the change, messages may still arrive
-    /// or be missed. A node is always subscribed to its own [`Channel::Node`] and to [`Channel::Nodes`].
-    fn set_interest(&self, channel: Channel, is_interested: bool);
+    /// or be missed. A node is always subscribed to its own [`Channel::Node`] and to [`Channel::Nodes`]. Returns `true` if the node's
+    /// interest has changed.
+    fn set_interest(&self, channel: Channel, is_interested: bool) -> bool;
 
     /// Makes a request. Requests of one node about one topic take effect in the order of the calls. A [`Request::History`] or
     /// [`Request::LoadFeed`] may wait until the interest in its topic is established, so that each message is in the answer or

@@ -64,8 +64,8 @@ impl<E: Engine, F: Fn(&E, Request) -> Answer + Send + Sync> Engine for Intercept
         *self.delay_max.lock().unwrap()
     }
 
-    fn set_interest(&self, channel: Channel, is_interested: bool) {
-        self.engine.set_interest(channel, is_interested);
+    fn set_interest(&self, channel: Channel, is_interested: bool) -> bool {
+        self.engine.set_interest(channel, is_interested)
     }
 
     fn request(&self, request: Request) -> Answer {

@@ -57,8 +57,8 @@ impl Engine for Counted {
         self.engine.publish(channel, payload)
     }
 
-    fn set_interest(&self, channel: Channel, is_interested: bool) {
-        self.engine.set_interest(channel, is_interested);
+    fn set_interest(&self, channel: Channel, is_interested: bool) -> bool {
+        self.engine.set_interest(channel, is_interested)
     }
 
     fn request(&self, request: Request) -> Answer {

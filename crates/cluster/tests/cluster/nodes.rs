@@ -959,6 +959,18 @@ async fn a_message_with_an_idempotency_key_is_published_once_whichever_node_is_a
     assert_eq!(a.shown(), [r#"kept/2 after 0 ["4"]"#]);
 }
 
+/// A core reports a feed twice if the control plane has dropped it in between, and a room whose history it has dropped.
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_is_reported_twice_counts_once() {
+    let memory = Memory::default();
+    let node = Node::start(&memory, "a", 1);
+    let topics = [Topic::Feed(Key::parse("game/1").unwrap()), Topic::Room(Room::plain("red").unwrap())];
+    for (has_subscribers, expected) in [(true, 2), (true, 2), (false, 0), (false, 0), (true, 2)] {
+        topics.iter().for_each(|topic| node.cluster.set_interest(topic, has_subscribers));
+        assert_eq!(node.metric("cluster_topics"), expected);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_larger_than_documents_may_be_is_refused_and_counted() {
     let (memory, [_a, b, _c]) = three().await;

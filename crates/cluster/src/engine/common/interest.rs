@@ -124,20 +124,24 @@ pub(in crate::engine) struct Interest {
 }
 
 impl Interest {
-    pub(in crate::engine) fn set(&self, channel: Channel, is_wanted: bool) {
+    /// Sets whether the node is interested in a channel. Returns `true` if this has changed.
+    pub(in crate::engine) fn set(&self, channel: Channel, is_wanted: bool) -> bool {
         let channels = &mut *self.channels.lock();
         if let Some(number) = channels.find((&channel).into()) {
             let entry = &mut channels.entries[number as usize];
-            entry.is_wanted = is_wanted;
+            if mem::replace(&mut entry.is_wanted, is_wanted) == is_wanted {
+                return false;
+            }
             if !mem::replace(&mut entry.is_changed, true) {
                 channels.changed.push(number);
             }
         } else if is_wanted {
             channels.insert(channel);
         } else {
-            return;
+            return false;
         }
         self.changed.notify_one();
+        true
     }
 
     /// Waits until [`Interest::take`] may have changes.
@@ -250,10 +254,11 @@ mod tests {
         let interest = Interest::default();
         let set = |is_wanted| interest.set(Channel::Nodes, is_wanted);
         let id = |subscription| id_of(0, subscription);
-        (0..7).for_each(|i| set(i % 2 == 0));
+        (0..7).for_each(|i| assert!(set(i % 2 == 0)));
+        assert!(!set(true), "nothing has changed");
         assert_eq!(changes(&interest), format!("+{}", id(1)));
         assert_eq!(interest.channel_of(id(1)), Some(Channel::Nodes));
-        (0..8).for_each(|i| set(i % 2 == 0));
+        assert_eq!((0..8).map(|i| set(i % 2 == 0)).collect::<Vec<_>>()[..2], [false, true]);
         assert_eq!(interest.channel_of(id(1)), None);
         assert_eq!(changes(&interest), format!("-{}", id(1)));
         set(true);

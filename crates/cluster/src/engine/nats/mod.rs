@@ -303,11 +303,11 @@ impl Engine for Nats {
         IDLE_TTL * 2
     }
 
-    fn set_interest(&self, channel: Channel, is_interested: bool) {
+    fn set_interest(&self, channel: Channel, is_interested: bool) -> bool {
         if let (Channel::Topic(Topic::Feed(key)), false) = (&channel, is_interested) {
             self.shared.state().seen.remove(key);
         }
-        self.shared.interest.set(channel, is_interested);
+        self.shared.interest.set(channel, is_interested)
     }
 
     fn request(&self, request: Request) -> Answer {

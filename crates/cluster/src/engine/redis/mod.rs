@@ -274,8 +274,8 @@ impl Engine for Redis {
         if self.shared.server.is_cluster() { SERVERS_DELAY } else { Duration::ZERO }
     }
 
-    fn set_interest(&self, channel: Channel, is_interested: bool) {
-        self.shared.interest.set(channel, is_interested);
+    fn set_interest(&self, channel: Channel, is_interested: bool) -> bool {
+        self.shared.interest.set(channel, is_interested)
     }
 
     fn request(&self, request: Request) -> Answer {
