@@ -21,8 +21,8 @@ use stentor_cluster::frame::{Frame, Frames};
 use stentor_cluster::{Cluster, ClusterCommands, NodeId, Options};
 use stentor_hub::{Data, Epoch, FeedState, HistoryLimits, Key, Position, Room, Rooms, Topic};
 use stentor_ports::{
-    Broadcast, Broker, Command, Commands, ControlPlane, FeedUpdate, Feeds, KeyInterest, Ledger, Pid,
-    SocketName, SocketQuestion, Target, Ticket, fake,
+    Broadcast, Broker, Claimant, Command, Commands, ControlPlane, FeedUpdate, Feeds, KeyInterest, Ledger,
+    Pid, SocketName, SocketQuestion, Target, Ticket, fake,
 };
 use tokio::sync::watch;
 
@@ -135,7 +135,12 @@ impl Bench {
         self.wants(&key, false);
         // A room without history, a socket of a dead node, a command to all nodes, and bytes that no node sent.
         self.cluster.publish(&Broadcast { rooms: Rooms::new("/", [&*name]).unwrap(), ..message }).unwrap();
-        let name = SocketName { pid: pid(NodeId(1 << 40), self.drawn), namespace: "/".into(), last: None };
+        let name = SocketName {
+            pid: pid(NodeId(1 << 40), self.drawn),
+            namespace: "/".into(),
+            last: None,
+            claimant: Claimant::Unverified,
+        };
         self.cluster.find_socket(SocketQuestion { ticket: Ticket::for_test(self.drawn as u64), name });
         let payload = Bytes::from_static(b"none");
         self.events.send(Event::Message { channel: Channel::Nodes, position: None, payload });

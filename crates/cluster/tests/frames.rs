@@ -19,11 +19,11 @@ use stentor_hub::{
     RoomMember, Rooms, SubscribeOptions, Topic, User,
 };
 use stentor_ports::{
-    Broadcast, Concerned, EndedSession, FeedFetches, FeedInfo, FeedList, FeedsQuery, IdentityFilter,
-    LinkInfo, LinkList, LinkState, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket,
-    MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery,
-    SessionApp, SessionDetails, SessionEvent, SessionInfo, SessionList, SessionsQuery, SocketName,
-    SocketRequest, SubscriberCounts, Target,
+    Broadcast, Claimant, Concerned, EndedSession, FeedFetches, FeedInfo, FeedList, FeedsQuery,
+    IdentityFilter, LinkInfo, LinkList, LinkState, MOVING_MESSAGES_MAX, MemberList, MembersQuery,
+    MovingSocket, MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList,
+    RoomsQuery, SessionApp, SessionDetails, SessionEvent, SessionInfo, SessionList, SessionsQuery,
+    SocketName, SocketRequest, SubscriberCounts, Target,
 };
 
 #[global_allocator]
@@ -150,7 +150,10 @@ fn all_kinds() -> Vec<Frame> {
         fetches,
     };
     let position = Position { epoch: Epoch(1), offset: 2 };
-    let name = SocketName { pid, namespace: "/chat".into(), last: Some(u64::MAX) };
+    let principal = Principal { issuer: "https://id.example.com".into(), subject: "42".into() };
+    let name_for = |claimant| SocketName { pid, namespace: "/chat".into(), last: Some(u64::MAX), claimant };
+    let question =
+        |claimant, request| Frame::Socket(SocketFrame::Question { id: 1, name: name_for(claimant), request });
     let user = User { issuer: "https://id.example.com".into(), subject: "42".into() };
     let info = Some(r#"{"name":"Ada"}"#.into());
     let member = Arc::new(RoomMember { id: id.into(), user: Some(user), info, since_ms: 7 });
@@ -219,8 +222,9 @@ fn all_kinds() -> Vec<Frame> {
         Frame::Feed(LogEntry::whole(1, &document("[1,2,3]"))),
         Frame::Feed(LogEntry::change(1, &document("[1,2]"), &document("[1]"), position, Some("[]".into()))),
         Frame::Feed(LogEntry::state(1, (FeedState::Stale, "r".into()), Some(1))),
-        Frame::Socket(SocketFrame::Question { id: 1, name: name.clone(), request: SocketRequest::Take }),
-        Frame::Socket(SocketFrame::Question { id: 1, name, request: SocketRequest::Describe }),
+        question(Claimant::Unverified, SocketRequest::Take),
+        question(Claimant::Anonymous, SocketRequest::Describe),
+        question(Claimant::User(principal), SocketRequest::Look),
         answer_about_socket(1, SocketAnswer::None),
         answer_about_socket(1, SocketAnswer::At(NodeId(3))),
         answer_about_socket(u64::MAX, SocketAnswer::Socket(Box::new(socket("/")))),

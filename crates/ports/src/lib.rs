@@ -79,8 +79,8 @@ pub use lists::{
 };
 pub use members::{MemberList, MembersQuery};
 pub use moving::{
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
-    SocketName, SocketQuestion, SocketRequest,
+    Claimant, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription,
+    Pid, SocketName, SocketQuestion, SocketRequest,
 };
 pub use networks::{NetworkError, Networks, network_of, source_of};
 pub use node_inbox::{NodeInbox, Order, RoomUpdate};

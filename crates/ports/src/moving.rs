@@ -11,7 +11,7 @@
 //!     the CONNECT is handled
 //! ```
 
-use super::{Principal, PublicId, Ticket};
+use super::{Identity, Principal, PublicId, Ticket};
 use crate::{NodeTag, Sid};
 use std::fmt;
 use stentor_hub::{MissedMessage, Position, SubscribeOptions, Topic};
@@ -44,6 +44,36 @@ impl fmt::Debug for Pid {
     }
 }
 
+/// The client that requests a socket. Another user's socket isn't changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimant {
+    /// Any client: the node doesn't verify users.
+    Unverified,
+    /// A client without a user.
+    Anonymous,
+    /// A client of this user.
+    User(Principal),
+}
+
+impl Claimant {
+    /// A client with this identity. `None` if the node doesn't verify users.
+    pub fn new(identity: Option<&Identity>) -> Self {
+        match identity {
+            None => Self::Unverified,
+            Some(identity) => identity.principal.clone().map_or(Self::Anonymous, Self::User),
+        }
+    }
+
+    /// Returns `true` if the client may have a socket of `owner`. `None` if the socket has no user.
+    pub fn may_have(&self, owner: Option<&Principal>) -> bool {
+        match self {
+            Self::Unverified => true,
+            Self::Anonymous => owner.is_none(),
+            Self::User(principal) => owner == Some(principal),
+        }
+    }
+}
+
 /// A socket that a client names when it reconnects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketName {
@@ -53,6 +83,8 @@ pub struct SocketName {
     pub namespace: Box<str>,
     /// The id of the last message that the client received.
     pub last: Option<u64>,
+    /// The client.
+    pub claimant: Claimant,
 }
 
 /// A request for a socket that a client waits for.

@@ -4,7 +4,8 @@
 //! socket is. If that node is dead, all nodes are asked. The steps of a move are ordered so that no message that one of the two
 //! nodes receives is lost:
 //!
-//! 1. The old node describes the socket, ends its connection if there is one, and keeps logging publications for it.
+//! 1. If the socket is of the client's user, the old node describes it, ends its connection if there is one, and keeps logging
+//!    publications for it.
 //! 2. The socket joins its rooms on the new node, which logs messages from now on, and the engine establishes the interest in
 //!    them.
 //! 3. The new node requests the socket from the old node. All messages published before the interest was established have

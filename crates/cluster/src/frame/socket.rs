@@ -8,8 +8,8 @@ use stentor_hub::{
     Epoch, KNOWN_MAX, Key, KeyCharset, MissedMessage, Policy, Position, Room, SubscribeOptions, Topic,
 };
 use stentor_ports::{
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
-    Principal, PublicId, SocketName, SocketRequest,
+    Claimant, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription,
+    Pid, Principal, PublicId, SocketName, SocketRequest,
 };
 
 const REQUESTS: [SocketRequest; 3] = [SocketRequest::Describe, SocketRequest::Take, SocketRequest::Look];
@@ -57,12 +57,20 @@ pub enum SocketFrame {
 impl Writer {
     pub(super) fn socket_frame(&mut self, frame: &SocketFrame) {
         match frame {
-            SocketFrame::Question { id, name: SocketName { pid, namespace, last }, request } => {
+            SocketFrame::Question { id, name: SocketName { pid, namespace, last, claimant }, request } => {
                 self.u8(0);
                 self.u64(*id);
                 self.text(&pid.to_text());
                 self.text(namespace);
                 self.option(*last, Self::u64);
+                match claimant {
+                    Claimant::Unverified => self.u8(0),
+                    Claimant::Anonymous => self.u8(1),
+                    Claimant::User(principal) => {
+                        self.u8(2);
+                        self.principal(principal);
+                    }
+                }
                 self.u8(REQUESTS.iter().position(|known| known == request).unwrap_or_default() as u8);
             }
             SocketFrame::Answer { id, answer } => {
@@ -88,13 +96,15 @@ impl Writer {
         }
     }
 
+    fn principal(&mut self, Principal { issuer, subject }: &Principal) {
+        self.text(issuer);
+        self.text(subject);
+    }
+
     fn socket(&mut self, socket: &MovingSocket) {
         let MovingSocket { id, principal, subscriptions, missed, known } = socket;
         self.text(&id.to_string());
-        self.option(principal.as_ref(), |w, Principal { issuer, subject }| {
-            w.text(issuer);
-            w.text(subject);
-        });
+        self.option(principal.as_ref(), Self::principal);
         let rooms: Vec<(&Room, &MovingSubscription)> = subscriptions
             .iter()
             .filter_map(|subscription| match &subscription.topic {
@@ -162,7 +172,14 @@ impl Reader {
                 let (id, pid) = (self.u64()?, self.pid()?);
                 let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
                 let namespace = everybody.namespace().into();
-                let name = SocketName { pid, namespace, last: self.option(Self::u64)? };
+                let last = self.option(Self::u64)?;
+                let claimant = match self.u8()? {
+                    0 => Claimant::Unverified,
+                    1 => Claimant::Anonymous,
+                    2 => Claimant::User(self.principal()?),
+                    _ => return Err(FrameError::Malformed),
+                };
+                let name = SocketName { pid, namespace, last, claimant };
                 SocketFrame::Question { id, name, request: one_of(&REQUESTS, self.u8()?)? }
             }
             1 => {
@@ -185,13 +202,17 @@ impl Reader {
         Key::parse_as(&self.text()?, KeyCharset::Utf8).map_err(|_| FrameError::Name)
     }
 
+    fn principal(&mut self) -> Result<Principal, FrameError> {
+        Ok(Principal { issuer: self.text()?, subject: self.text()? })
+    }
+
     fn pid(&mut self) -> Result<Pid, FrameError> {
         Pid::parse(&self.text()?).ok_or(FrameError::Malformed)
     }
 
     fn socket(&mut self) -> Result<MovingSocket, FrameError> {
         let id = PublicId::parse(&self.text()?).ok_or(FrameError::Malformed)?;
-        let principal = self.option(|r| Ok(Principal { issuer: r.text()?, subject: r.text()? }))?;
+        let principal = self.option(Self::principal)?;
         let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
         let rooms = self.bounded(MOVING_TOPICS_MAX, |r| {
             let topic = Topic::Room(room(&everybody, &r.text()?)?);

@@ -13,8 +13,8 @@ use stentor_cluster::{Cluster, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, NodeRecord,
 use stentor_hub::{Data, HistoryLimits, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
-    Broadcast, Broker, MetricSource, MovingSocket, MovingSubscription, Pid, PublicId, RoomUpdate, SocketName,
-    SocketQuestion,
+    Broadcast, Broker, Claimant, MetricSource, MovingSocket, MovingSubscription, Pid, PublicId, RoomUpdate,
+    SocketName, SocketQuestion,
     SocketRequest::{self, Describe, Look, Take},
     Ticket,
 };
@@ -123,7 +123,7 @@ impl Node {
     }
 
     fn find(&self, number: u64, pid: Pid) -> bool {
-        let name = SocketName { pid, namespace: "/".into(), last: Some(3) };
+        let name = SocketName { pid, namespace: "/".into(), last: Some(3), claimant: Claimant::Unverified };
         self.cluster.find_socket(SocketQuestion { ticket: Ticket::for_test(number), name })
     }
 
@@ -333,7 +333,12 @@ async fn a_node_that_lags_behind_the_engine_gives_no_socket_away() {
             peer.publish(&kept).await;
             memory.set_connected(node.id, true);
         }
-        let name = SocketName { pid: pid_of(node.id), namespace: "/".into(), last: None };
+        let name = SocketName {
+            pid: pid_of(node.id),
+            namespace: "/".into(),
+            last: None,
+            claimant: Claimant::Unverified,
+        };
         peer.send(node.id, SocketFrame::Question { id: 5, name, request: Take });
         assert_eq!(peer.next().await, None, "its rooms are being read");
         assert_eq!(*node.plane.log.lock().unwrap(), ["Look"]);
@@ -453,7 +458,7 @@ async fn own_pids_that_have_not_moved_are_nowhere_else() {
     assert!(!node.find(1, own));
     // A peer takes the socket, and reports that another peer has it now.
     *node.plane.socket.lock().unwrap() = Some(socket());
-    let name_of = |pid| SocketName { pid, namespace: "/".into(), last: None };
+    let name_of = |pid| SocketName { pid, namespace: "/".into(), last: None, claimant: Claimant::Unverified };
     for (request, expected) in
         [(Describe, answer_with(socket())), (Take, answer_with(socket())), (Take, SocketAnswer::At(peer.id))]
     {

@@ -9,7 +9,7 @@ use crate::app::{Decided, HandlerScope, Refused};
 use crate::encode::{Encoding, parse_offset};
 use crate::identity::{ClientId, End, Owner, Sid};
 use crate::ports::{
-    Denial, Identity, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket,
+    Claimant, Denial, Identity, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket,
     MovingSubscription, Pid, SocketName, SocketRequest,
 };
 use crate::recovery::Arrival;
@@ -43,12 +43,14 @@ impl Executor {
         pid: Sid,
         offset: Option<&str>,
         namespace: &str,
+        identity: Option<&Identity>,
         decided: Option<Decided>,
     ) -> Result<Option<u64>, Refused> {
         let Self { questions, outlet, recovery, context, .. } = self;
         let (Some(broker), None) = (outlet.broker(), recovery.slot_of(pid)) else { return Ok(None) };
         let Some(last) = last_of(offset) else { return Ok(None) };
-        let name = SocketName { pid: Pid(pid), namespace: namespace.into(), last };
+        let claimant = Claimant::new(identity);
+        let name = SocketName { pid: Pid(pid), namespace: namespace.into(), last, claimant };
         questions.find_socket(context.now, conn, name, decided, |question| broker.find_socket(question))
     }
 
@@ -113,10 +115,9 @@ impl Executor {
     ) -> Option<(usize, SessionId)> {
         let Arrival { slot, session, socket } = self.recovery.arrivals.remove(number)?;
         let room = self.recovery.room_of(slot).cloned();
-        let is_same = |socket: &MovingSocket| {
-            identity.as_ref().is_none_or(|identity| identity.principal == socket.principal)
-        };
-        if let (Some(socket), Some(room), Some(last)) = (socket.filter(is_same), room, last_of(offset))
+        let claimant = Claimant::new(identity.as_deref());
+        let socket = socket.filter(|socket| claimant.may_have(socket.principal.as_ref()));
+        if let (Some(socket), Some(room), Some(last)) = (socket, room, last_of(offset))
             && self.resubscribe(session, &socket)
             && self.identify_moved(session, identity, &socket.subscriptions)
         {
@@ -169,16 +170,21 @@ impl Executor {
         }
     }
 
-    /// Answers another node's request for a socket of this core, whose client has reconnected there.
+    /// Answers another node's request for a socket of this core, whose client has reconnected there. Returns `None` if this core
+    /// doesn't have the socket, or the socket is of another user than that client.
     pub fn release_socket(
         &mut self,
-        SocketName { pid, namespace, last }: &SocketName,
+        SocketName { pid, namespace, last, claimant }: &SocketName,
         request: SocketRequest,
     ) -> Option<MovingSocket> {
         let slot = self.recovery.slot_of(pid.0)?;
         let socket = self.recovery.get(slot).filter(|socket| socket.room.namespace() == &**namespace)?;
         let session = socket.session;
         let identities = &self.questions.identities;
+        let principal = identities.get(session).and_then(|identity| identity.principal.clone());
+        if !claimant.may_have(principal.as_ref()) {
+            return None;
+        }
         let positions: BTreeMap<Key, Position> = self.hub.feed_positions(session).into_iter().collect();
         let subscriptions = self.hub.subscriptions_of(session).into_iter().map(|(topic, options)| {
             // Without identities, subscriptions that clients requested aren't recorded.
@@ -198,7 +204,7 @@ impl Executor {
         }
         let mut moving = MovingSocket {
             id: self.public_id(session),
-            principal: identities.get(session).and_then(|identity| identity.principal.clone()),
+            principal,
             subscriptions,
             missed: Vec::new(),
             known: Vec::new(),

@@ -93,7 +93,8 @@ impl<'a> Connecting<'a> {
         }
         let Some(pid) = self.pid else { return Ok(None) };
         let offset = json::string_member(&self.auth, "offset");
-        ex.find_socket(carrier.conn, pid, offset.as_deref(), &self.namespace, decided.next())
+        let identity = self.identity.as_deref();
+        ex.find_socket(carrier.conn, pid, offset.as_deref(), &self.namespace, identity, decided.next())
     }
 }
 

@@ -6,10 +6,10 @@ use crate::app::{Effect, RoomsApp, ToSession};
 use crate::identity::End;
 use crate::options::Recovery;
 use crate::ports::{
-    Access, Asking, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials,
-    Decision, Denial, Identity, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription,
-    NodeTag, PermissionReply, Pid, Principal, PublicId, Question, SignatureWork, SocketName, SocketQuestion,
-    SocketRequest,
+    Access, Asking, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Claimant,
+    Credentials, Decision, Denial, Identity, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket,
+    MovingSubscription, NodeTag, PermissionReply, Pid, Principal, PublicId, Question, SignatureWork,
+    SocketName, SocketQuestion, SocketRequest,
 };
 use crate::rule::{Rooms, Rule, Template};
 use bytes::Bytes;
@@ -155,7 +155,7 @@ fn a_client_recovers_its_socket_from_another_node() {
     // Commands find the socket by its public id. A third node can then take the socket.
     assert_eq!(rig.ex.shared.session_of(PublicId::parse(ID).unwrap()), Some((0, session)));
     let pid = Pid::parse(PID).unwrap();
-    let name = SocketName { pid, namespace: "/".into(), last: Some(5) };
+    let name = SocketName { pid, namespace: "/".into(), last: Some(5), claimant: Claimant::Unverified };
     let elsewhere = SocketName { namespace: "/chat".into(), ..name.clone() };
     assert_eq!(rig.ex.release_socket(&elsewhere, SocketRequest::Describe), None);
     assert_eq!(rig.ex.release_socket(&name, SocketRequest::Take), None, "it is connected");
@@ -174,7 +174,12 @@ fn a_socket_that_cannot_move_stays_or_ends() {
     let (mut conn, _) = socket(&mut rig, URL);
     let answer = rig.receive(&mut conn, text("40"));
     let pid = answer.split(r#""pid":""#).nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-    let name = SocketName { pid: Pid::parse(pid).unwrap(), namespace: "/".into(), last: None };
+    let name = SocketName {
+        pid: Pid::parse(pid).unwrap(),
+        namespace: "/".into(),
+        last: None,
+        claimant: Claimant::Unverified,
+    };
     let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
     assert!(rig.ex.release_socket(&name, SocketRequest::Describe).is_some());
     // A backend adds it to rooms before it is taken.
@@ -327,7 +332,12 @@ fn subscriptions_from_the_other_node_must_be_allowed_here() {
     }
     // After the move, `red` still counts as requested by the client: for the next node, and when rights change on this one.
     let (_, session) = rig.ex.shared.session_of(PublicId::parse(ID).unwrap()).unwrap();
-    let name = SocketName { pid: Pid::parse(PID).unwrap(), namespace: "/".into(), last: Some(5) };
+    let name = SocketName {
+        pid: Pid::parse(PID).unwrap(),
+        namespace: "/".into(),
+        last: Some(5),
+        claimant: Claimant::User(principal("42")),
+    };
     let mut moved = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap().subscriptions;
     moved.sort_by_key(|subscription| subscription.is_granted);
     assert_eq!(moved.pop(), Some(subscription(red.clone(), true)));
@@ -335,6 +345,43 @@ fn subscriptions_from_the_other_node_must_be_allowed_here() {
     *issuer.0.lock() = vec!["red", "green"];
     rig.ex.reauthorize(session);
     assert_eq!(rooms.map(|room| rig.ex.hub.has_joined(session, &room)), [false, true]);
+}
+
+#[test]
+fn the_socket_of_another_user_is_not_changed() {
+    let (mut rig, others) = node_with(Some(Arc::new(Issuer::default())));
+    let (mut conn, number) = waiting(&mut rig, &others, b"");
+    let moving = MovingSocket { principal: Some(principal("42")), ..moving(vec![missed(4)], vec![4]) };
+    assert!(rig.ex.expect_socket(number, &moving));
+    rig.ex.deliver_socket(number, Some(moving));
+    assert!(!begins_anew(&rig.resume_decided(&mut conn).unwrap()));
+    let (_, session) = rig.ex.shared.session_of(PublicId::parse(ID).unwrap()).unwrap();
+    let mut request = |claimant: Claimant, request| {
+        let (pid, last) = (Pid::parse(PID).unwrap(), Some(4));
+        let name = SocketName { pid, namespace: "/".into(), last, claimant };
+        let socket = rig.ex.release_socket(&name, request);
+        (socket.is_some(), rig.ex.suspended_socket(session).is_some(), rig.ex.hub.sessions())
+    };
+    for claimant in [Claimant::User(principal("43")), Claimant::Anonymous] {
+        assert_eq!(request(claimant, SocketRequest::Describe), (false, false, 1), "its client is connected");
+    }
+    let owner = Claimant::User(principal("42"));
+    assert_eq!(request(owner.clone(), SocketRequest::Describe), (true, true, 1));
+    assert_eq!(request(Claimant::User(principal("43")), SocketRequest::Take), (false, true, 1));
+    assert_eq!(request(owner, SocketRequest::Take), (true, false, 0));
+}
+
+#[test]
+fn a_node_names_the_user_of_a_client_that_requests_a_socket() {
+    for (authenticator, expected) in
+        [(None, Claimant::Unverified), (Some(Issuer::default()), Claimant::User(principal("42")))]
+    {
+        let authenticator = authenticator.map(|issuer| Arc::new(issuer) as Arc<dyn Authenticator>);
+        let (mut rig, others) = node_with(authenticator);
+        let (mut conn, _) = socket(&mut rig, URL);
+        assert_eq!(rig.receive(&mut conn, connect(PID, "0000000000000003")), "");
+        assert_eq!(others.0.lock().pop().unwrap().name.claimant, expected);
+    }
 }
 
 #[test]
@@ -349,7 +396,12 @@ fn a_client_that_watches_the_members_of_a_room_does_so_after_each_move_if_it_may
         subscriptions: vec![subscription(red.clone(), true), watching.clone()],
         ..moving(vec![], vec![])
     };
-    let name = SocketName { pid: Pid::parse(PID).unwrap(), namespace: "/".into(), last: None };
+    let name = SocketName {
+        pid: Pid::parse(PID).unwrap(),
+        namespace: "/".into(),
+        last: None,
+        claimant: Claimant::User(principal("42")),
+    };
     for denied in [vec![], vec![PRESENCE]] {
         let is_allowed = denied.is_empty();
         *issuer.0.lock() = denied;
@@ -378,7 +430,12 @@ fn without_identities_each_room_counts_as_requested_by_the_client() {
     assert!(rig.ex.expect_socket(number, &moving(vec![], vec![])));
     rig.ex.deliver_socket(number, Some(moving(vec![], vec![])));
     rig.resume_decided(&mut conn).unwrap();
-    let name = SocketName { pid: Pid::parse(PID).unwrap(), namespace: "/".into(), last: None };
+    let name = SocketName {
+        pid: Pid::parse(PID).unwrap(),
+        namespace: "/".into(),
+        last: None,
+        claimant: Claimant::Unverified,
+    };
     let moved = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap().subscriptions;
     for MovingSubscription { topic, is_granted, .. } in moved {
         assert_eq!(is_granted, topic == Room::plain("red").unwrap().into(), "{topic:?}");
