@@ -226,8 +226,8 @@ pub enum Request {
         /// The rooms.
         rooms: Vec<Room>,
     },
-    /// Begins a new epoch of a room, if its current epoch is this one. Answered by [`Reply::Done`]. An engine that never returns
-    /// to an earlier epoch refuses this.
+    /// Begins a new epoch of a room, if its current epoch is this one. Answered by [`Reply::Done`], or by
+    /// [`EngineError::Unsupported`] if the engine never returns to an earlier epoch.
     EndEpoch {
         /// The room.
         room: Room,
@@ -344,6 +344,9 @@ pub enum EngineError {
     /// The engine refused the request, which had no effect.
     #[error("the engine refused the request: {0}")]
     Refused(Arc<str>),
+    /// The engine carries out no requests of this kind.
+    #[error("the engine doesn't support the request")]
+    Unsupported,
     /// Another node holds the lease, or holds a later term.
     #[error("the lease was lost")]
     Fenced,

@@ -137,8 +137,9 @@ impl<P> Rooms<P> {
         self.reads.open -= 1;
         match reply {
             Ok(_) => {}
-            // This engine can't begin another epoch.
-            Err(EngineError::Refused(_)) => self.replaced.remove(epoch),
+            // The engine never returns to an earlier epoch, so this is another one.
+            Err(EngineError::Unsupported) => self.replaced.remove(epoch),
+            // Redis without memory, for example, refuses to end the epoch for now.
             Err(_) => self.reads.delay(now),
         }
         let is_expected =

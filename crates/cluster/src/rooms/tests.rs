@@ -382,6 +382,41 @@ fn an_engine_that_returns_to_an_epoch_begins_another_one() {
     });
 }
 
+/// Redis without memory answers reads, and refuses to end an epoch.
+#[test]
+fn a_replaced_epoch_is_not_accepted_while_the_engine_refuses_to_end_it() {
+    for (refusal, is_accepted) in [
+        (EngineError::Refused("out of memory".into()), false),
+        (EngineError::Full, false),
+        (EngineError::Unsupported, true),
+    ] {
+        let mut cluster = Cluster::alone();
+        let publish = |cluster: &mut Cluster| {
+            cluster.publish(0, 0, 0);
+            cluster.heal();
+            cluster.member(0, 0).newest.expect("a position").epoch
+        };
+        let change_primary = |cluster: &mut Cluster| {
+            cluster.bus.change_primary();
+            cluster.disconnect(0);
+            cluster.connect(0);
+        };
+        let first = publish(&mut cluster);
+        change_primary(&mut cluster);
+        let second = publish(&mut cluster);
+        assert_ne!(first, second);
+        cluster.end_refusal = Some(refusal);
+        change_primary(&mut cluster);
+        cluster.heal();
+        let current = cluster.member(0, 0).newest.expect("a position").epoch;
+        assert_eq!(current, if is_accepted { first } else { second });
+        if !is_accepted {
+            cluster.end_refusal = None;
+            assert!(![first, second].contains(&publish(&mut cluster)));
+        }
+    }
+}
+
 /// The node repeats the append. An engine that has lost its data no longer knows the idempotency key.
 #[test]
 fn a_message_whose_answer_is_lost_has_one_position_per_epoch() {

@@ -257,9 +257,8 @@ impl Nats {
                     shared.heads(&session, &subjects).await
                 })
             }
-            Request::EndEpoch { .. } => {
-                Box::pin(async { Err(EngineError::Refused("a stream has one epoch while it exists".into())) })
-            }
+            // A stream has one epoch while it exists.
+            Request::EndEpoch { .. } => Box::pin(async { Err(EngineError::Unsupported) }),
             Request::AcquireLease { key, term_seen, ttl } => {
                 of_feed!(&key, |feed| feed.acquire(&key, term_seen, ttl))
             }

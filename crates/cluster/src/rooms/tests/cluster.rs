@@ -64,6 +64,8 @@ pub(super) struct Cluster<P> {
     pub(super) nodes: Vec<Node<P>>,
     pub(super) truth: [Truth; ROOMS.len()],
     pub(super) is_up: bool,
+    /// The engine's answer to [`Request::EndEpoch`]. `None` if the engine ends epochs.
+    pub(super) end_refusal: Option<EngineError>,
     pub(super) random: fastrand::Rng,
     pub(super) refused: u64,
 }
@@ -98,7 +100,7 @@ impl<P: Plane> Cluster<P> {
         };
         let nodes: Vec<_> = (1..).zip(planes).map(node).collect();
         let (random, truth) = (fastrand::Rng::with_seed(seed), Default::default());
-        let mut cluster = Self { now, bus, nodes, truth, is_up: true, random, refused: 0 };
+        let mut cluster = Self { now, bus, nodes, truth, is_up: true, end_refusal: None, random, refused: 0 };
         (0..cluster.nodes.len()).for_each(|index| cluster.connect(index));
         cluster
     }
@@ -221,8 +223,11 @@ impl<P: Plane> Cluster<P> {
             Outgoing::Request(number, request) => (number, request),
         };
         let lost = Err(EngineError::Unavailable("away".into()));
+        let end_refusal = self.end_refusal.clone().filter(|_| matches!(request, Request::EndEpoch { .. }));
         let reply = if !is_connected {
             lost
+        } else if let Some(error) = end_refusal {
+            Err(error)
         } else if is_answer_lost {
             self.carry_out(request).and(lost)
         } else if !self.is_up {
