@@ -4,10 +4,10 @@ use crate::feeds::{LONG, acquire, release, renew, store, version};
 use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;
 use crate::servers::{Server, append, attach, check_refused, connect, connected, http_server, options};
-use crate::{Fixture, KEEP, Node, START, contract, key, room};
+use crate::{Fixture, KEEP, Node, START, contract, key, room, sleep_ms};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::{
     Channel, ConnectOptions, Engine, EngineError, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Reply, Request,
@@ -211,6 +211,32 @@ async fn a_room_leaves_nothing() {
     server.command(&["PEXPIRE", head, "20000"]);
     node.history(&r, START, 10).await;
     assert!((20_001..=60_000).contains(&ttl_ms(head)));
+}
+
+#[tokio::test]
+async fn an_idempotency_key_counts_unless_its_room_was_lost() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    let r = room("r");
+    let (head, stream, key) = ("test:{room:1:/r}:head", "test:{room:1:/r}", "test:{room:1:/r}:key:k");
+    let mut last = node.append_with(&r, "first", Some("k"), KEEP).await;
+    // The server loses the room, which begins anew with the repeated message or before it.
+    for is_read in [false, true] {
+        server.command(&["DEL", head, stream]);
+        if is_read {
+            node.history(&r, START, 10).await;
+        }
+        let new = node.append_with(&r, "repeated", Some("k"), KEEP).await;
+        assert_eq!((new.offset, new.epoch == last.epoch), (1, false));
+        assert_eq!(node.append_with(&r, "again", Some("k"), KEEP).await, new);
+        assert_eq!(node.history(&r, START, 10).await, (Some(new), vec!["repeated".into()], true));
+        last = new;
+    }
+    // The room has expired, at a time that has passed.
+    let Position { epoch: Epoch(epoch), offset } = last;
+    server.command(&["SET", key, &format!("{epoch}:{offset}:{epoch}:1")]);
+    server.command(&["DEL", head, stream]);
+    assert_eq!(node.append_with(&r, "again", Some("k"), KEEP).await, last);
 }
 
 #[tokio::test]

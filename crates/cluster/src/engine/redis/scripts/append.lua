@@ -1,13 +1,16 @@
 -- KEYS: and the answer by idempotency key, if there is one.
 -- ARGV: and channel, payload, messages at most, bytes at most, ms at most, ms to keep the head at least, ms to keep the answer.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if KEYS[3] then
-  local answer = redis.call('GET', KEYS[3])
-  if answer then return answer end
+  -- The answer has the position, the room's first epoch, and the time until which the head lasts unless the room is lost.
+  local answer = redis.call('GET', KEYS[3]) or ''
+  local position, first, until_ms = string.match(answer, '^(%d+:%d+):(%d*):(%d+)$')
+  local is_same = head[1] and first == (head[5] or '')
+  if position and (is_same or now >= tonumber(until_ms)) then return position end
 end
 if not head[1] then begin() end
 local messages_max, bytes_max, age_max = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local length = redis.call('XLEN', KEYS[2])
 local bytes = length > 0 and tonumber(head[4]) or 0
 local offset = string.format('%.0f', redis.call('HINCRBY', KEYS[1], 'o', 1))
@@ -23,6 +26,9 @@ redis.call('HSET', KEYS[1], 'b', string.format('%.0f', bytes))
 keep(ARGV[8])
 redis.call('PEXPIRE', KEYS[2], ARGV[7])
 local position = head[1] .. ':' .. offset
-if KEYS[3] then redis.call('SET', KEYS[3], position, 'PX', ARGV[9]) end
+if KEYS[3] then
+  local answer = string.format('%s:%s:%.0f', position, head[5] or '', now + ARGV[8])
+  redis.call('SET', KEYS[3], answer, 'PX', ARGV[9])
+end
 redis.call('PUBLISH', ARGV[3], position .. ':' .. ARGV[4])
 return position
