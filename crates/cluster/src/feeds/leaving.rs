@@ -3,6 +3,7 @@
 //! The subscribers of the node stay until then, and no other node may have any. So the node acquires a feed's lease
 //! again if no other node has done so within [`TAKE_BACK_DELAY`].
 
+use super::requests::Ticket;
 use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
@@ -22,24 +23,37 @@ pub(super) fn delay_after_release(is_fetched: bool, is_leaving: bool, random: f6
 impl Feeds {
     /// Called when the node shuts down, at once or when its sessions have ended.
     pub(crate) fn handle_leaving(&mut self, now: Instant) {
-        self.is_leaving = true;
+        self.left_at = Some(self.requests.last());
         let held = self.feeds.iter().filter(|(_, feed)| feed.is_fetched() && feed.phase.holding().is_some());
         let held: Vec<Key> = held.map(|(key, _)| key.clone()).collect();
         for key in held {
-            self.release(now, &key);
-            if let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.local.is_wanted()) {
-                feed.log.holder = None;
-                feed.phase.acquire_at(now + TAKE_BACK_DELAY);
-                // The version that was being stored is in the log, or the next holder fetches it.
-                self.load(now, &key);
-            }
+            self.give_away(now, &key);
             self.remove_unused(&key);
             self.reschedule(&key);
         }
     }
 
+    /// Releases the lease of a fetched feed, for another node.
+    fn give_away(&mut self, now: Instant, key: &Key) {
+        self.release(now, key);
+        if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.local.is_wanted()) {
+            feed.log.holder = None;
+            feed.phase.acquire_at(now + TAKE_BACK_DELAY);
+            // The version that was being stored is in the log, or the next holder fetches it.
+            self.load(now, key);
+        }
+    }
+
+    /// Gives a lease away that the node has acquired with this request, if it has begun to leave since.
+    pub(super) fn handle_acquired(&mut self, now: Instant, key: &Key, ticket: Ticket) {
+        let has_left = self.left_at.is_some_and(|left_at| ticket <= left_at);
+        if has_left && self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {
+            self.give_away(now, key);
+        }
+    }
+
     /// Returns `true` while other nodes don't yet know which leases this node has released.
     pub(crate) fn is_releasing(&self) -> bool {
-        !self.outputs.is_empty() || self.requests.is_releasing()
+        !self.outputs.is_empty() || self.requests.is_releasing(self.left_at)
     }
 }

@@ -141,7 +141,8 @@ pub(crate) struct Feeds {
     /// Time for which a feed without subscribers is fetched.
     idle_ttl: Duration,
     random: fastrand::Rng,
-    is_leaving: bool,
+    /// The last request before the node last began to leave. `None` if it doesn't leave.
+    left_at: Option<Ticket>,
     resyncs: u64,
     lost_leases: u64,
 }
@@ -164,7 +165,7 @@ impl Feeds {
             outputs: VecDeque::new(),
             idle_ttl,
             random,
-            is_leaving: false,
+            left_at: None,
             resyncs: 0,
             lost_leases: 0,
         }
@@ -354,7 +355,7 @@ impl Feeds {
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| term >= feed.log.term_seen) else { return };
         feed.log.holder = None;
-        let delay = delay_after_release(feed.is_fetched(), self.is_leaving, random);
+        let delay = delay_after_release(feed.is_fetched(), self.left_at.is_some(), random);
         feed.phase.acquire_at(now + delay);
         self.reschedule(key);
     }

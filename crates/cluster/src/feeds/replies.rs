@@ -71,6 +71,7 @@ impl Feeds {
                 }
                 // Another holder may have stored an entry since the log was read.
                 self.load(now, &key);
+                self.handle_acquired(now, &key, ticket);
             }
             (Purpose::Acquire, reply) => {
                 let random = 0.75 + 0.5 * self.random.f64();

@@ -52,6 +52,11 @@ impl Requests {
         self.drawn
     }
 
+    /// The ticket of the last request.
+    pub(super) fn last(&self) -> Ticket {
+        Ticket(self.drawn)
+    }
+
     /// Draws a number that no request has.
     pub(super) fn draw(&mut self) -> u64 {
         self.drawn += 1;
@@ -86,9 +91,14 @@ impl Requests {
         ticket.0 <= self.drawn_before
     }
 
-    /// Returns `true` while the engine hasn't released all leases that it should release.
-    pub(super) fn is_releasing(&self) -> bool {
-        self.asked.values().any(|asked| matches!(asked.purpose, Purpose::Release(_)))
+    /// Returns `true` while the engine hasn't released all leases that it should release, or may grant a lease because of a request
+    /// up to `left_at`.
+    pub(super) fn is_releasing(&self, left_at: Option<Ticket>) -> bool {
+        self.asked.iter().any(|(ticket, asked)| match asked.purpose {
+            Purpose::Release(_) => true,
+            Purpose::Acquire => left_at.is_some_and(|left_at| *ticket <= left_at),
+            Purpose::Load | Purpose::Renew(_) | Purpose::Store(_) => false,
+        })
     }
 
     pub(super) fn held_bytes(&self) -> usize {
