@@ -21,6 +21,7 @@ named! {
 /// Counters that all threads increment.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    /// Messages to rooms without history. The engine's confirmations count those to rooms with history.
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
     pub(crate) refused_malformed: AtomicU64,
@@ -157,7 +158,7 @@ impl Counters {
         ));
         all.extend(plain_metrics! {
             /// Messages to rooms published to other nodes.
-            Counter "cluster_messages_sent" = value(&self.sent);
+            Counter "cluster_messages_sent" = value(&self.sent) + gauges.rooms.appended;
             /// Messages to rooms that other nodes published.
             Counter "cluster_messages_received" = value(&self.received);
         });

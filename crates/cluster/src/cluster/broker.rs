@@ -32,9 +32,7 @@ impl Cluster {
     ) -> Result<(), Option<Publisher>> {
         let room = message.rooms.first();
         let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
-        self.rooms.publish(room, payload, (publisher, source), key)?;
-        count(&self.counters.sent);
-        Ok(())
+        self.rooms.publish(room, payload, (publisher, source), key)
     }
 }
 

@@ -64,6 +64,7 @@ pub(super) struct Appends<P> {
     stalled: VecDeque<u64>,
     retry_at: Option<Instant>,
     steps: VecDeque<Step<P>>,
+    confirmed: u64,
     failures: u64,
 }
 
@@ -80,6 +81,7 @@ impl<P> Appends<P> {
             stalled: VecDeque::new(),
             retry_at: None,
             steps: VecDeque::new(),
+            confirmed: 0,
             failures: 0,
         }
     }
@@ -90,6 +92,11 @@ impl<P> Appends<P> {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Number of messages that the engine has confirmed.
+    pub(super) fn confirmed(&self) -> u64 {
+        self.confirmed
     }
 
     /// Number of messages that the engine didn't confirm in time.
@@ -136,7 +143,10 @@ impl<P> Appends<P> {
     pub(super) fn handle_reply(&mut self, now: Instant, id: u64, reply: Result<Reply, EngineError>) {
         let Some(append) = self.appends.get_mut(&id) else { return };
         match reply {
-            Ok(_) => self.conclude(now, id, Ok(())),
+            Ok(_) => {
+                self.confirmed += 1;
+                self.conclude(now, id, Ok(()));
+            }
             Err(EngineError::Refused(reason)) => {
                 let message = format!("the message was refused: {reason}");
                 self.conclude(now, id, Err(Denial::new("unavailable", message)));

@@ -103,6 +103,8 @@ pub(crate) struct RoomStats {
     pub(crate) reading: usize,
     pub(crate) appends: usize,
     pub(crate) append_bytes: usize,
+    /// Number of messages that the engine has confirmed.
+    pub(crate) appended: u64,
     pub(crate) appends_failed: u64,
     /// Bytes of messages that wait for a read or for the data plane.
     pub(crate) waiting_bytes: usize,
@@ -224,6 +226,7 @@ impl<P> Rooms<P> {
             reading: self.rooms.values().filter(|state| state.reading() != Reading::No).count(),
             appends: self.appends.len(),
             append_bytes: self.appends.bytes(),
+            appended: self.appends.confirmed(),
             appends_failed: self.appends.failures(),
             waiting_bytes: self.waiting_bytes + self.output_bytes,
             recovered: self.recovered,

@@ -959,6 +959,19 @@ async fn a_message_with_an_idempotency_key_is_published_once_whichever_node_is_a
     assert_eq!(a.shown(), [r#"kept/2 after 0 ["4"]"#]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_denied_does_not_count_as_sent() {
+    let memory = Memory::default();
+    let node = Node::with(&memory, "a", 1, |options| options.vacant_rooms_max = 1);
+    pass(MOMENT).await;
+    for (room, sent) in [("kept/1", 1), ("kept/2", 1), ("kept/1", 2)] {
+        node.cluster.publish_with_history(&message(&[room]), None, Some(7), None).unwrap();
+        pass(MOMENT).await;
+        assert_eq!(node.metric("cluster_messages_sent"), sent);
+    }
+    assert_eq!(node.metric("cluster_vacant_rooms_refused"), 1);
+}
+
 /// A core reports a feed twice if the control plane has dropped it in between, and a room whose history it has dropped.
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_is_reported_twice_counts_once() {
