@@ -10,7 +10,7 @@ use crate::{Fixture, KEEP, Node, contract, key, room, sleep_ms};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::{
     ConnectOptions, Engine, EngineError, EventReceiver, Limits, Reply, Request, Version,
@@ -360,6 +360,41 @@ async fn a_full_server_refuses() {
     }
     let Err(EngineError::Refused(reason)) = appended else { panic!("{appended:?}") };
     assert!(reason.starts_with("JetStream: "), "{reason}");
+}
+
+/// JetStream can't update a stream on the condition that it is unchanged.
+#[tokio::test]
+async fn limits_that_another_node_has_lowered_are_raised_again() {
+    let Some(server) = NatsServer::start("") else { return };
+    let node = Node::connect(&server).await;
+    let messages_max = || number(&server, "test_rooms", "max_msgs_per_subject");
+    let limits = HistoryLimits { publications_max: 1_000, ..KEEP };
+    node.append_with(&room("r"), "x", None, limits).await;
+    let raised = messages_max();
+    assert!(raised >= 1_000, "{raised}");
+    // The other node has read the limits before this one has raised them.
+    let stale = serde_json::json!({
+        "name": "test_rooms",
+        "subjects": ["test.room.>"],
+        "republish": { "src": "test.room.>", "dest": "test.live.room.>" },
+        "discard": "old",
+        "storage": "file",
+        "num_replicas": 1,
+        "max_msgs_per_subject": 256,
+    })
+    .to_string();
+    send(&server, &format!("PUB $JS.API.STREAM.UPDATE.test_rooms answer {}\r\n{stale}", stale.len()));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while messages_max() != 256 {
+        assert!(Instant::now() < deadline, "the stream can't be updated");
+        sleep_ms(20).await;
+    }
+    // A room with lower limits restores those of the others.
+    while messages_max() != raised {
+        assert!(Instant::now() < deadline, "{}", messages_max());
+        node.append(&room("other"), "x").await;
+        sleep_ms(20).await;
+    }
 }
 
 #[tokio::test]

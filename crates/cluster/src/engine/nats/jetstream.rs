@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::HistoryLimits;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Time for which the server remembers which messages it has stored.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
@@ -20,6 +21,11 @@ const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
 pub(super) const IDLE_TTL: Duration = Duration::from_secs(86_400);
 /// Messages of a room that the stream keeps beyond its history: parts, and those whose idempotency keys are remembered.
 const MESSAGES_SPARE: i64 = 64;
+/// Time after which the limits of the stream of rooms are read again. JetStream can't update a stream on the condition that it is
+/// unchanged, so a node may have undone the update of another one.
+const LIMITS_INTERVAL: Duration = Duration::from_secs(60);
+/// The same time after an update of this node, which another node may be about to undo.
+const RAISED_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of copies in a cluster of servers.
 const REPLICAS: usize = 3;
 /// The header that nodes add to stored messages.
@@ -32,11 +38,11 @@ pub(super) struct Session {
     /// Changes when the newest stored messages may be lost.
     pub(super) generation: String,
     pub(super) part_bytes_max: usize,
-    pub(super) established_at: tokio::time::Instant,
+    pub(super) established_at: Instant,
     /// Notified when the connection must be replaced.
     pub(super) broken: Notify,
     /// The known limits of the stream of rooms.
-    pub(super) stream_limits: tokio::sync::Mutex<StreamLimits>,
+    pub(super) stream_limits: tokio::sync::Mutex<KnownLimits>,
 }
 
 /// Limits of each room in the stream of rooms: number of messages, and their age in nanoseconds.
@@ -44,6 +50,21 @@ pub(super) struct Session {
 pub(super) struct StreamLimits {
     messages: i64,
     age: i64,
+}
+
+impl StreamLimits {
+    fn max(self, other: Self) -> Self {
+        Self { messages: self.messages.max(other.messages), age: self.age.max(other.age) }
+    }
+}
+
+/// The limits that the stream of rooms has at least.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KnownLimits {
+    /// The limits that the rooms of this session need.
+    needed: StreamLimits,
+    /// The time from which the stream's limits count as unknown. `None` if they haven't been read.
+    until: Option<Instant>,
 }
 
 /// A stream of this node's cluster.
@@ -275,7 +296,9 @@ impl Shared {
             age: i64::try_from(limits.age_max.saturating_add(IDLE_TTL).as_nanos()).unwrap_or(i64::MAX),
         };
         let mut known = session.stream_limits.lock().await;
-        if known.messages >= needed.messages && known.age >= needed.age {
+        // The limits that earlier rooms need are restored.
+        let needed = needed.max(known.needed);
+        if needed == known.needed && known.until.is_some_and(|until| Instant::now() < until) {
             return Ok(());
         }
         let ask = async |what, question: &Value| {
@@ -290,17 +313,15 @@ impl Shared {
             config.get(name).and_then(Value::as_i64).filter(|limit| *limit > 0).unwrap_or(i64::MAX)
         };
         let has = StreamLimits { messages: field("max_msgs_per_subject"), age: field("max_age") };
-        *known = StreamLimits { messages: has.messages.max(needed.messages), age: has.age.max(needed.age) };
-        if *known != has {
+        let (limits, mut interval) = (needed.max(has), LIMITS_INTERVAL);
+        if limits != has {
             let limit = |limit: i64, unlimited: i64| if limit == i64::MAX { unlimited } else { limit };
-            config.insert("max_msgs_per_subject".into(), limit(known.messages, -1).into());
-            config.insert("max_age".into(), limit(known.age, 0).into());
-            let raised = ask("STREAM.UPDATE", &config.into()).await;
-            if raised.is_err() {
-                *known = StreamLimits::default();
-            }
-            raised?;
+            config.insert("max_msgs_per_subject".into(), limit(limits.messages, -1).into());
+            config.insert("max_age".into(), limit(limits.age, 0).into());
+            ask("STREAM.UPDATE", &config.into()).await?;
+            interval = RAISED_INTERVAL;
         }
+        *known = KnownLimits { needed, until: Some(Instant::now() + interval) };
         Ok(())
     }
 
