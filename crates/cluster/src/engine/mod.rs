@@ -285,7 +285,7 @@ pub enum Request {
         node: NodeId,
         /// The record.
         record: Bytes,
-        /// The duration of the record.
+        /// The duration of the record, the same for all nodes. A shorter one may shorten those of other nodes.
         ttl: Duration,
     },
     /// Claims a name for a node, unless another node has it, and lets the claim last for `ttl`. Answered by

@@ -5,6 +5,7 @@ use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;
 use crate::servers::{Server, append, attach, check_refused, connect, connected, http_server, options};
 use crate::{Fixture, KEEP, Node, START, contract, key, room, sleep_ms};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -237,6 +238,28 @@ async fn an_idempotency_key_counts_unless_its_room_was_lost() {
     server.command(&["SET", key, &format!("{epoch}:{offset}:{epoch}:1")]);
     server.command(&["DEL", head, stream]);
     assert_eq!(node.append_with(&r, "again", Some("k"), KEEP).await, last);
+}
+
+#[tokio::test]
+async fn records_of_nodes_expire_even_if_the_clock_goes_back() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    let (nodes, dead) = ("test:{nodes}:records", NodeId(7));
+    // The dead node's last heartbeat was before the clock went back.
+    server.command(&["HSET", nodes, &dead.to_string(), "99999999999999:dead"]);
+    let beat = async |ttl_ms| {
+        let ttl = Duration::from_millis(ttl_ms);
+        let answer = node.request(Request::Heartbeat { node: node.id, record: "node".into(), ttl }).await;
+        let Reply::Nodes(nodes) = answer else { panic!("{answer:?}") };
+        nodes.into_iter().map(|(node, _)| node).collect::<Vec<_>>()
+    };
+    let both = BTreeSet::from([node.id, dead]);
+    assert_eq!(beat(1_000).await.into_iter().collect::<BTreeSet<_>>(), both);
+    sleep_ms(1_100).await;
+    assert_eq!(beat(1_000).await, [node.id]);
+    // Without nodes, the server keeps nothing.
+    sleep_ms(1_100).await;
+    assert_eq!(server.command(&["EXISTS", nodes]).trim(), "0");
 }
 
 #[tokio::test]
