@@ -1,6 +1,7 @@
 //! The id of a node.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use stentor_ports::NodeTag;
 
 /// Names one run of a node: drawn at random at its start, so that a node that starts again is another one.
@@ -8,9 +9,10 @@ use stentor_ports::NodeTag;
 pub struct NodeId(pub u64);
 
 impl NodeId {
-    /// A node that starts now. A clock or a counter in place of chance would let two nodes share an id.
+    /// The id of a node that starts now. It comes from the operating system's randomness: generators that are seeded by the clock may
+    /// give two nodes the same id.
     pub fn draw() -> Self {
-        Self(fastrand::u64(1..))
+        Self(RandomState::new().hash_one(()).max(1))
     }
 
     /// The node's tag in the ids of its clients.

@@ -97,7 +97,7 @@ impl Sockets {
 
     fn begin(&self, nodes: BTreeSet<NodeId>) -> (Asking<'_>, oneshot::Receiver<(NodeId, SocketAnswer)>) {
         let (found, answer) = oneshot::channel();
-        // A random id, which can't be guessed.
+        // An answer counts only if it is of a node that was asked.
         let id = fastrand::u64(..);
         self.state().pending.insert(id, Pending { waiting: nodes, found });
         (Asking { sockets: self, id }, answer)
