@@ -253,6 +253,12 @@ impl Feed {
         }
     }
 
+    /// Returns `true` while a version is being stored that the control plane has fetched.
+    pub(super) fn is_storing_fetched_version(&self) -> bool {
+        let storing = self.phase.holding().and_then(Holding::storing);
+        storing.is_some_and(|storing| storing.push.is_none() && storing.pending.version.is_some())
+    }
+
     /// The outcome of a store is unknown. A fetched version is stored again, unless there is a newer one.
     pub(super) fn handle_unknown_outcome(&mut self) {
         let storing = self.phase.holding_mut().and_then(Holding::end_storing);

@@ -114,6 +114,7 @@ pub(crate) struct FeedStats {
     pub(crate) followed: usize,
     pub(crate) resyncs: u64,
     pub(crate) lost_leases: u64,
+    pub(crate) refused_entries: u64,
     pub(crate) requests: u64,
     pub(crate) requests_waiting: usize,
     /// Number of cold keys in the engine because of this node, and of their leases that were released early.
@@ -196,6 +197,7 @@ impl Feeds {
             followed: self.feeds.len() - self.leases,
             resyncs: self.resyncs,
             lost_leases: self.lost_leases,
+            refused_entries: self.requests.refused,
             requests: self.requests.sent,
             requests_waiting: self.requests.waiting.len(),
             cold_keys: self.cold.len(),

@@ -5,11 +5,14 @@ use super::phase::{Holding, Phase, Storing};
 use super::requests::{Asked, Purpose, Ticket};
 use super::{ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, Output, PUSH_RETRY_DELAY, RETRY_DELAY};
 use crate::engine::{Channel, EngineError, FeedLog, Reply};
-use crate::frame::Frame;
+use crate::frame::{Frame, LogEntry};
 use std::mem;
 use std::time::Instant;
 use stentor_hub::{FeedState, Key};
 use stentor_ports::FeedUpdate;
+
+/// The reason why a feed is stale whose newest version can't be stored.
+const VERSION_REFUSED: &str = "the cluster's engine refuses the newest version";
 
 impl Feeds {
     /// Handles the engine's answer to a request. `has_memory_for` returns `true` if there is memory for this number of bytes. Without memory
@@ -99,12 +102,17 @@ impl Feeds {
                 // The log has the entry if it was stored. If it wasn't, it is stored again: at once if what the node knew of the
                 // log was out of date. An engine that refuses an entry again answers reads only, as Redis does without memory.
                 let is_refused = matches!(reply, Err(EngineError::Refused(_)));
+                let is_fetched_version = feed.is_storing_fetched_version();
                 feed.handle_unknown_outcome();
                 self.resyncs += 1;
                 let holding = feed.phase.holding_mut();
                 let was_refused = holding.is_some_and(|it| mem::replace(&mut it.is_refused, is_refused));
                 if was_refused && is_refused {
                     feed.phase.read_at_or_next(now + RETRY_DELAY);
+                    self.requests.refused += 1;
+                    if is_fetched_version {
+                        self.show_refused(&key);
+                    }
                 } else {
                     self.load(now, &key);
                 }
@@ -112,6 +120,16 @@ impl Feeds {
             (Purpose::Release(_), _) => {}
         }
         self.reschedule(&key);
+    }
+
+    /// Shows on all nodes that a feed is stale, because the engine refuses its newest version. The log can't have this state.
+    fn show_refused(&mut self, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        let Some(lease) = feed.phase.lease() else { return };
+        feed.log.state = (FeedState::Stale, VERSION_REFUSED.into());
+        let entry = LogEntry::state(lease.term, feed.log.state.clone(), feed.log.sequence);
+        self.publish(Channel::from(key.clone()), &Frame::Feed(entry));
+        self.show_state(key);
     }
 
     /// Decodes the log of a feed. A log with a broken frame counts as missing.

@@ -44,6 +44,8 @@ pub(super) struct Requests {
     pub(super) waiting: VecDeque<(Ticket, Request)>,
     /// Number of requests that were sent.
     pub(super) sent: u64,
+    /// Number of entries that the engine has refused, although the node knew the log.
+    pub(super) refused: u64,
 }
 
 impl Requests {

@@ -599,9 +599,13 @@ fn a_version_that_the_engine_refuses_is_stored_again_after_a_delay() {
     let (reads_and_stores, renewals) = (2 * 10, 10 / RENEW_INTERVAL.as_secs());
     assert!(requests(&cluster) - before <= reads_and_stores + renewals);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![0], Some(1)));
+    let states = |cluster: &Cluster| [0, 1].map(|index| cluster.nodes[index].view.state);
+    assert_eq!(states(&cluster), [Some(FeedState::Stale); 2]);
+    assert!((10..=12).contains(&cluster.nodes[0].feeds.stats().refused_entries));
     cluster.is_full = false;
     cluster.run_for(RETRY_DELAY);
     cluster.check_newest(2);
+    assert!(!states(&cluster).contains(&Some(FeedState::Stale)));
 }
 
 #[test]
