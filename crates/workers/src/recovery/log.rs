@@ -1,10 +1,11 @@
 //! The log of an application's broadcasts, with an index by room.
 //!
-//! The index finds the broadcasts to a socket's rooms. So the search for what a client has missed doesn't depend on the number of other
+//! The index finds the broadcasts to a socket's rooms, and another one those that another node hasn't had. So the search for what a client has missed doesn't depend on the number of other
 //! broadcasts, and a client that returns again and again costs no more than what it receives.
 //!
 //! **Invariant.** Each list of the index has the numbers of the logged broadcasts to its room, in order. Empty lists are removed.
 
+use super::origins::{Had, Origin};
 use super::{ENTRY_BYTES, Source, content, names_bytes};
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -20,6 +21,8 @@ const NUMBER_BYTES: usize = size_of::<u64>() * 3 / 2;
 
 /// Numbers for which each list may keep memory, however few it has.
 const SPARE_NUMBERS: usize = 64;
+/// Bytes of a broadcast in the list of its node.
+const SOURCE_BYTES: usize = size_of::<(u64, u64)>() * 3 / 2;
 
 /// A broadcast in the log.
 pub(super) struct Logged {
@@ -42,10 +45,10 @@ impl Logged {
 type Numbers = VecDeque<u64>;
 
 /// Removes the first number. A list that was long after many broadcasts keeps no memory for as many.
-fn pop(numbers: &mut Numbers) {
-    numbers.pop_front();
-    if numbers.capacity() > SPARE_NUMBERS && numbers.len() < numbers.capacity() / 4 {
-        numbers.shrink_to(2 * numbers.len());
+fn pop<T>(list: &mut VecDeque<T>) {
+    list.pop_front();
+    if list.capacity() > SPARE_NUMBERS && list.len() < list.capacity() / 4 {
+        list.shrink_to(2 * list.len());
     }
 }
 
@@ -155,6 +158,8 @@ pub(super) struct Log {
     offsets: HashMap<Arc<str>, u64>,
     /// Indexes of the namespaces that have broadcasts.
     indexes: HashMap<Arc<str>, Index>,
+    /// Broadcasts of each node, in order: their numbers among the node's broadcasts, and in the log.
+    sources: HashMap<Origin, VecDeque<(u64, u64)>>,
     bytes: usize,
 }
 
@@ -184,7 +189,17 @@ impl Log {
         self.broadcasts.front().map(|logged| logged.until)
     }
 
+    /// Number of the first broadcast that another node hasn't had. [`Self::next`] if the other node has had all of them.
+    pub(super) fn first_unknown(&self, had: &Had) -> u64 {
+        let unknown = self.sources.iter().filter_map(|(node, broadcasts)| {
+            let has = |(number, _): &(u64, u64)| had.has(Source { node: *node, number: *number });
+            broadcasts.get(broadcasts.partition_point(has)).map(|(_, logged)| *logged)
+        });
+        unknown.min().unwrap_or(self.next())
+    }
+
     /// The broadcasts and their numbers, the newest first.
+    #[cfg(test)]
     pub(super) fn newest_first(&self) -> impl Iterator<Item = (u64, &Logged)> {
         let numbered = |(place, logged)| (self.first + place as u64, logged);
         self.broadcasts.iter().enumerate().rev().map(numbered)
@@ -198,6 +213,12 @@ impl Log {
             self.bytes += LIST_BYTES + logged.namespace.len();
         }
         self.bytes += index.add(number, &logged.broadcast.rooms) + logged.bytes();
+        let of_source = self.sources.entry(logged.source.node).or_default();
+        if of_source.is_empty() {
+            self.bytes += LIST_BYTES;
+        }
+        of_source.push_back((logged.source.number, number));
+        self.bytes += SOURCE_BYTES;
         self.offsets.insert(logged.offset.clone(), number);
         self.broadcasts.push_back(logged);
     }
@@ -213,6 +234,14 @@ impl Log {
             if index.is_empty() {
                 self.indexes.remove(&logged.namespace);
                 self.bytes -= LIST_BYTES + logged.namespace.len();
+            }
+        }
+        if let Some(of_source) = self.sources.get_mut(&logged.source.node) {
+            pop(of_source);
+            self.bytes -= SOURCE_BYTES;
+            if of_source.is_empty() {
+                self.sources.remove(&logged.source.node);
+                self.bytes -= LIST_BYTES;
             }
         }
         self.first += 1;
@@ -243,11 +272,16 @@ impl Log {
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         let lists = self.indexes.values().flat_map(|index| index.rooms.values().chain([&index.all]));
-        lists.map(Numbers::capacity).max().unwrap_or(0)
+        let capacities = lists.map(Numbers::capacity).chain(self.sources.values().map(VecDeque::capacity));
+        capacities.max().unwrap_or(0)
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.broadcasts.is_empty() && self.offsets.is_empty() && self.indexes.is_empty() && self.bytes == 0
+        self.broadcasts.is_empty()
+            && self.offsets.is_empty()
+            && self.indexes.is_empty()
+            && self.sources.is_empty()
+            && self.bytes == 0
     }
 }

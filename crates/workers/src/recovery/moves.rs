@@ -13,7 +13,6 @@ use super::origins::Had;
 use super::{
     CLAIM_MIN, Claim, Kept, Key, Logged, Persisted, Recovery, SOCKET_BYTES_MAX, content, kept_bytes,
 };
-use std::collections::HashSet;
 use std::time::Instant;
 use stentor_ports::{LinkMessages, LinkSession};
 
@@ -93,7 +92,7 @@ impl Recovery {
         now: Instant,
     ) -> Option<&Persisted> {
         let Given { socket, missed, last } = given;
-        let from = self.first_unknown(&had);
+        let from = self.log.first_unknown(&had);
         let own = self.missed(&namespace, &socket.rooms, from).filter(|logged| !is_had(&had, logged));
         let bytes = own.map(|logged| content(&logged.broadcast.messages)).sum::<usize>() + content(&missed);
         if bytes > self.options.missed_bytes_max || kept_bytes(&pid, &socket) > SOCKET_BYTES_MAX {
@@ -108,22 +107,5 @@ impl Recovery {
         self.add_claim(claimant.clone(), claim);
         self.added(now);
         self.claimed(&claimant)
-    }
-
-    /// Number of the first broadcast in the log that another node hasn't had.
-    fn first_unknown(&self, had: &Had) -> u64 {
-        let mut ahead: HashSet<_> = self.origins.ahead_of(had).collect();
-        let mut first = self.log.next();
-        // Later broadcasts of a node have greater numbers, so the search ends when each node has one that the other node has had.
-        for (number, Logged { source, .. }) in self.log.newest_first() {
-            if ahead.is_empty() {
-                break;
-            }
-            match had.has(*source) {
-                true => _ = ahead.remove(&source.node),
-                false => first = number,
-            }
-        }
-        first
     }
 }

@@ -96,14 +96,6 @@ impl Origins {
         }
     }
 
-    /// The nodes that have sent broadcasts which another node hasn't had.
-    pub(super) fn ahead_of(&self, had: &Had) -> impl Iterator<Item = Origin> {
-        let others =
-            self.others.iter().map(|(node, (number, _))| Source { node: Some(*node), number: *number });
-        let all = others.chain([Source { node: None, number: self.own }]);
-        all.filter(|last| last.number > 0 && !had.has(*last)).map(|last| last.node)
-    }
-
     pub(super) fn bytes(&self) -> usize {
         self.others.len() * ORIGIN_BYTES
     }
@@ -112,7 +104,6 @@ impl Origins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn numbers_of_nodes_are_bounded_and_never_go_back() {
@@ -131,11 +122,7 @@ mod tests {
         let had = Had::read(&report, 9);
         let has = |node, number| had.has(Source { node, number });
         assert!(has(None, 7) && !has(None, 8) && has(Some(9), 1) && !has(Some(9), 2) && !has(Some(0), 1));
-        let ahead = |origins: &Origins| origins.ahead_of(&had).collect::<BTreeSet<_>>();
-        assert_eq!(ahead(&origins), BTreeSet::from([Some(5), Some(9)]));
         let next = origins.draw();
         assert_eq!(next, Source { node: None, number: 2 });
-        origins.handle(6, 8, start);
-        assert_eq!(ahead(&origins), BTreeSet::from([Some(5), Some(6), Some(9)]));
     }
 }

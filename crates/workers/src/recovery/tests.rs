@@ -203,6 +203,39 @@ fn the_index_keeps_no_memory_for_the_broadcasts_of_a_burst() {
 }
 
 #[test]
+fn the_index_finds_the_first_broadcast_that_another_node_has_not_had() {
+    for seed in 0..50 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut table = Table::new(RecoveryOptions { bytes_max: 20_000, ..RecoveryOptions::default() });
+        // The broadcasts that the other node, of number 1, has had.
+        let mut origins = origins::Origins::default();
+        let mut numbers = [0; 6];
+        for offset in 0..300 {
+            let node = random.usize(..6);
+            numbers[node] += 1;
+            table.now += Duration::from_millis(1);
+            match node as u64 {
+                2 => table.log("/", &offset.to_string(), &[], &[]),
+                node => table.log_of(node, numbers[node as usize], &offset.to_string()),
+            }
+            match random.usize(..20) {
+                0 if numbers[1] > origins.own() => _ = origins.draw(),
+                1..6 => origins.handle(node as u64, random.u64(..=numbers[node]), table.now),
+                _ => {}
+            }
+            let log = &table.recovery.log;
+            let had = Had::read(&origins.report(2), 1);
+            let unknown = log.newest_first().filter(|(_, logged)| !had.has(logged.source));
+            let first = unknown.map(|(number, _)| number).last();
+            assert_eq!(log.first_unknown(&had), first.unwrap_or(log.next()), "seed {seed}, offset {offset}");
+        }
+        assert!(table.recovery.stats().evicted > 0);
+        table.pass(TTL);
+        assert!(table.recovery.log.is_empty());
+    }
+}
+
+#[test]
 fn a_claimed_socket_waits_for_another_session_if_its_session_ends() {
     let mut table = Table::new(RecoveryOptions::default());
     table.log("/", "seen", &[], &[]);
