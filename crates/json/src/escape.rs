@@ -33,6 +33,12 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
     Writer::<0>::string(out, text.as_bytes());
 }
 
+/// Returns `true` if `text` is the same within a JSON string, without escapes. For short texts, such as names.
+#[inline]
+pub fn is_plain(text: &str) -> bool {
+    !text.bytes().any(|byte| Writer::<0>::SUSPECT[usize::from(byte)])
+}
+
 /// Appends `text` as a JSON string, quotes included.
 #[inline]
 pub fn write_escaped(out: &mut Vec<u8>, text: &str, escaping: Escaping) {

@@ -15,7 +15,7 @@
 //! | follow every value | [`scan()`] with a [`Visitor`] |
 //! | cut into parts | [`elements`], [`members`], [`member`], [`string_member`] |
 //! | read strings | [`RawString`], [`string()`], [`unescape`], [`string_is`] |
-//! | write strings | [`write_string`], [`write_escaped`] |
+//! | write strings | [`write_string`], [`write_escaped`], [`is_plain`] |
 //! | remove whitespace | [`minify()`], [`minify_to`], [`without_space`] |
 //! | skip over much checked text | [`mask`], [`Strings`] |
 //!
@@ -45,13 +45,13 @@ mod string;
 use std::fmt;
 
 pub use blocks::{BLOCK_BYTES, Strings, mask};
-pub use escape::{Escaping, write_escaped, write_string, write_wtf8};
+pub use escape::{Escaping, is_plain, write_escaped, write_string, write_wtf8};
 pub use minify::{depth, minify, minify_to, without_byte_order_mark, without_space};
 pub use number::number_text;
 pub use parts::{Elements, Members, elements, member, members, string_member};
 pub use scan::{
-    LEVELS_MAX, Scalar, Visitor, check, check_list, is_space, scan, skip_space, strip_byte, trim_start,
-    value_end,
+    LEVELS_MAX, Scalar, Visitor, check, check_list, is_space, scan, skip_space, strip_byte, trim_end,
+    trim_start, value_end,
 };
 pub use string::{RawString, replace_lone_surrogates, string, string_is, unescape, unescape_to_wtf8};
 

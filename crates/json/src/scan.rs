@@ -116,6 +116,15 @@ pub fn trim_start(text: &str) -> &str {
     }
 }
 
+/// Returns `text` without trailing whitespace.
+#[inline]
+pub fn trim_end(text: &str) -> &str {
+    match text.as_bytes().last() {
+        Some(0..=b' ') => text.trim_end_matches([' ', '\t', '\n', '\r']),
+        _ => text,
+    }
+}
+
 /// Returns `text` without the ASCII character that it begins with. `None` if it begins with another one. Takes a fifth of the
 /// instructions of [`str::strip_prefix`], which calls a function to compare the bytes.
 #[inline]
@@ -152,25 +161,31 @@ pub fn value_end(text: &str, start: usize) -> Result<usize, Error> {
 ///
 /// # Errors
 /// `text` isn't a list of values, or is nested deeper than the content of an array may be.
+#[inline]
 pub fn check_list(text: &str) -> Result<(usize, bool), Error> {
     let bytes = text.as_bytes();
-    let mut first = None;
-    let mut at = skip_space(bytes, 0);
+    let first = element_end(bytes, skip_space(bytes, 0))?;
+    let (mut at, _) = first;
     loop {
-        let mut is_escaped = false;
-        if bytes.get(at) == Some(&b'"') {
-            (at, is_escaped) = string_end(bytes, at)?;
-        } else {
-            at = scan(bytes, at, DEPTH_MAX - 1, &mut Check)?;
-        }
-        let first = *first.get_or_insert((at, is_escaped));
         at = skip_space(bytes, at);
         match bytes.get(at) {
             None => return Ok(first),
-            Some(b',') => at = skip_space(bytes, at + 1),
+            Some(b',') => (at, _) = element_end(bytes, skip_space(bytes, at + 1))?,
             Some(_) => return Err(Error::Unexpected(at)),
         }
     }
+}
+
+/// Returns the end of the value of a list that begins at `at`, and `true` if it is a string with escapes.
+#[inline(always)]
+fn element_end(bytes: &[u8], at: usize) -> Result<(usize, bool), Error> {
+    if bytes.get(at) == Some(&b'"') { string_end(bytes, at) } else { Ok((other_end(bytes, at)?, false)) }
+}
+
+/// Like [`element_end`], for values other than strings.
+#[inline(never)]
+fn other_end(bytes: &[u8], at: usize) -> Result<usize, Error> {
+    scan(bytes, at, DEPTH_MAX - 1, &mut Check)
 }
 
 /// The open arrays and objects.

@@ -432,6 +432,13 @@ proptest! {
         compare(&before);
     }
 
+    #[test]
+    fn plain_text_is_written_unchanged(text in "[\u{0}-\u{80}é]{0,3}") {
+        let mut written = Vec::new();
+        write_string(&mut written, &text);
+        prop_assert_eq!(is_plain(&text), written == format!("\"{text}\"").into_bytes());
+    }
+
     /// Text without its whitespace is JSON exactly if the text is.
     #[test]
     fn text_without_space_is_minified(text in json(), at in any::<prop::sample::Index>(), put in "[ \n\t\"\\\\{}\\[\\],:1ax]{0,3}") {

@@ -292,6 +292,7 @@ impl<'a> Context<'a> {
     ///
     /// While the process is above its memory budget, events aren't queued. Only the client whose message is being handled
     /// receives its event, and only if no earlier delivery is pending.
+    #[inline]
     pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
         match self.recoverable(session) {
             None => self.emit_numbered(session, name, arguments, None),

@@ -65,6 +65,10 @@ impl Encoding {
             return self.plain_event(namespace, out, name, arguments);
         };
         let Arguments { json, attachments } = arguments;
+        let is_lone = ack.is_none() && attachments.is_empty() && namespace.len() == 1;
+        if is_lone && framing != EngineFraming::Record && socketio::write_lone_event(out, name, json) {
+            return;
+        }
         let head = Head { id: ack, attachments: attachments.len(), ..Head::new(namespace) };
         let estimate = json.len() + name.len() + namespace.len() + 8;
         framing.socketio(out, estimate, attachments, |out| {

@@ -9,6 +9,7 @@
 //! valid JSON.
 
 use super::packet::Version;
+use crate::ws;
 use stentor_json as json;
 
 /// The part of a packet before the arguments of an event.
@@ -90,6 +91,25 @@ pub fn write_event(out: &mut Vec<u8>, head: &Head<'_>, name: &str, arguments: &[
     head.write(out, b'2', b'5');
     json::write_string(out, name);
     write_lists(out, false, arguments);
+}
+
+/// Appends a server's WebSocket message with an event of the main namespace that has arguments, no ack and no attachments: the
+/// most frequent packet. Takes two thirds of the instructions of [`write_event`] and
+/// [`ws::encode_with`](crate::ws::encode_with). Returns `false`, and appends nothing, if the name must be escaped or the
+/// message has more than 125 bytes.
+#[inline]
+pub fn write_lone_event(out: &mut Vec<u8>, name: &str, arguments: &str) -> bool {
+    // `42["`, `",` and `]` surround the name and the arguments.
+    let header = ws::short_header(ws::Opcode::Text, 7 + name.len() + arguments.len());
+    let Some([first, second]) = header.filter(|_| !arguments.is_empty() && json::is_plain(name)) else {
+        return false;
+    };
+    out.extend_from_slice(&[first, second, b'4', b'2', b'[', b'"']);
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\",");
+    out.extend_from_slice(arguments.as_bytes());
+    out.push(b']');
+    true
 }
 
 /// Appends an event whose name is the first value in `lists`: with [`Event::raw`](super::Event::raw) an echo.

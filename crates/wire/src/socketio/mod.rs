@@ -54,7 +54,7 @@ pub use crate::ws::Role;
 pub use decoder::{Assembled, Decoder, Limits};
 pub use encode::{
     Head, write_ack, write_connect, write_connect_error, write_connected, write_disconnect, write_event,
-    write_event_list,
+    write_event_list, write_lone_event,
 };
 pub use error::Error;
 pub use packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_EVENTS, Version};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_EVENTS, Version};
 use super::{Error, Role, placeholder};
-use stentor_json::{self as json, is_space, skip_space};
+use stentor_json::{self as json, is_space};
 
 /// Positions of the parts of a packet in its checked text.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ pub(super) fn parse(
         Kind::Ack if id.is_none() => return Err(Error::BadId),
         // As in the reference, an ack without payload has no arguments.
         Kind::Ack if at == bytes.len() && attachments == 0 => Parts::of_text(text, at),
-        Kind::Ack => Parts::of_array(text, at)?.0,
+        Kind::Ack => Parts::of_array(text, at)?,
         Kind::Connect | Kind::ConnectError | Kind::Disconnect if id.is_some() => return Err(Error::BadId),
         Kind::Connect | Kind::ConnectError | Kind::Disconnect => {
             check_control(kind, version, &text[at..])?;
@@ -106,8 +106,8 @@ pub(super) fn parse(
 pub fn lone_event(text: &str) -> Option<Event<'_>> {
     let [b'2', ..] = text.as_bytes() else { return None };
     let (id, start) = ack_id(text.as_bytes(), 1).ok()?;
-    let parts = Parts::of_event(text, start).ok()?;
-    Some(parts.event(text, id, Attachments::default()))
+    let (_, list) = inside_of_array(text, start).ok()?;
+    read_event(list, id, Attachments::default()).ok()
 }
 
 fn attachment_count(bytes: &[u8], start: usize, attachments_max: usize) -> Result<(usize, usize), Error> {
@@ -128,6 +128,13 @@ fn attachment_count(bytes: &[u8], start: usize, attachments_max: usize) -> Resul
 
 #[inline]
 fn ack_id(bytes: &[u8], start: usize) -> Result<(Option<u64>, usize), Error> {
+    match bytes.get(start) {
+        Some(b'0'..=b'9') => read_ack_id(bytes, start),
+        _ => Ok((None, start)),
+    }
+}
+
+fn read_ack_id(bytes: &[u8], start: usize) -> Result<(Option<u64>, usize), Error> {
     let mut at = start;
     let mut id = 0u64;
     while let Some(digit @ b'0'..=b'9') = bytes.get(at) {
@@ -135,7 +142,7 @@ fn ack_id(bytes: &[u8], start: usize) -> Result<(Option<u64>, usize), Error> {
         id = id.checked_mul(10).and_then(|id| id.checked_add(digit)).ok_or(Error::BadId)?;
         at += 1;
     }
-    Ok(((at > start).then_some(id), at))
+    Ok((Some(id), at))
 }
 
 impl Parts {
@@ -144,50 +151,24 @@ impl Parts {
         Parts { payload: start..text.len(), name_end: start, is_name_escaped: false, arguments_start: start }
     }
 
-    /// Reads the array that fills the rest of the text. Returns the size of its first value as well, and `true` if that is a
-    /// string with escapes.
-    #[inline]
-    fn of_array(text: &str, start: usize) -> Result<(Self, usize, bool), Error> {
-        let bytes = text.as_bytes();
-        match bytes.get(start) {
-            Some(b'[') => {}
-            Some(_) => return Err(Error::BadPayload),
-            None => return Err(Error::MissingPayload),
+    /// Reads the array that fills the rest of the text.
+    fn of_array(text: &str, start: usize) -> Result<Self, Error> {
+        let (start, list) = inside_of_array(text, start)?;
+        if !list.is_empty() {
+            json::check_list(list)?;
         }
-        let start = skip_space(bytes, start + 1);
-        let array_end = end_without_space(bytes, start, bytes.len());
-        if array_end <= start || bytes[array_end - 1] != b']' {
-            return Err(Error::BadJson);
-        }
-        let end = end_without_space(bytes, start, array_end - 1);
-        let list = part(text, start..end);
-        let (first_end, is_first_escaped) =
-            if list.is_empty() { (0, false) } else { json::check_list(list)? };
-        let parts =
-            Parts { payload: start..end, name_end: start, is_name_escaped: false, arguments_start: start };
-        Ok((parts, first_end, is_first_escaped))
+        let payload = start..start + list.len();
+        Ok(Parts { payload, name_end: start, is_name_escaped: false, arguments_start: start })
     }
 
-    #[inline]
+    /// Reads the event whose array fills the rest of the text.
     fn of_event(text: &str, start: usize) -> Result<Self, Error> {
-        let (mut parts, name_bytes, is_name_escaped) = Self::of_array(text, start)?;
-        let bytes = text.as_bytes();
-        let Range { start, end } = parts.payload;
-        let name_end = start + name_bytes;
-        if name_bytes == 0 || !matches!(bytes.get(start), Some(b'"' | b'-' | b'0'..=b'9')) {
-            return Err(Error::BadEventName);
-        }
-        // The first letter alone excludes most names.
-        if matches!(bytes.get(start + 1), Some(b'c' | b'd' | b'n' | b'r' | b'\\'))
-            && is_reserved(part(text, start + 1..name_end - 1), is_name_escaped)
-        {
-            return Err(Error::ReservedEventName);
-        }
-        // The name is followed by the end, or by a comma and a value.
-        let comma = skip_space(bytes, name_end);
-        parts.arguments_start = if comma < end { skip_space(bytes, comma + 1) } else { end };
-        (parts.name_end, parts.is_name_escaped) = (name_end, is_name_escaped);
-        Ok(parts)
+        let (start, list) = inside_of_array(text, start)?;
+        let Event { raw_name, is_name_escaped, arguments, .. } =
+            read_event(list, None, Attachments::default())?;
+        let payload = start..start + list.len();
+        let arguments_start = payload.end - arguments.raw.len();
+        Ok(Parts { payload, name_end: start + raw_name.len(), is_name_escaped, arguments_start })
     }
 
     #[inline]
@@ -206,6 +187,41 @@ impl Parts {
             attachments,
         }
     }
+}
+
+/// Returns the inside of the array that fills the rest of the text, without whitespace at its ends, and its position.
+#[inline]
+fn inside_of_array(text: &str, start: usize) -> Result<(usize, &str), Error> {
+    let rest = part(text, start..text.len());
+    let Some(rest) = json::strip_byte(rest, b'[') else {
+        return Err(if rest.is_empty() { Error::MissingPayload } else { Error::BadPayload });
+    };
+    let rest = json::trim_start(rest);
+    let [list @ .., b']'] = json::trim_end(rest).as_bytes() else { return Err(Error::BadJson) };
+    Ok((text.len() - rest.len(), json::trim_end(part(rest, 0..list.len()))))
+}
+
+/// Reads an event from the inside of its array.
+#[inline]
+fn read_event<'a>(list: &'a str, id: Option<u64>, attachments: Attachments<'a>) -> Result<Event<'a>, Error> {
+    if list.is_empty() {
+        return Err(Error::BadEventName);
+    }
+    let (name_bytes, is_name_escaped) = json::check_list(list)?;
+    let bytes = list.as_bytes();
+    if !matches!(bytes.first(), Some(b'"' | b'-' | b'0'..=b'9')) {
+        return Err(Error::BadEventName);
+    }
+    // The first letter alone excludes most names.
+    if matches!(bytes.get(1), Some(b'c' | b'd' | b'n' | b'r' | b'\\'))
+        && is_reserved(part(list, 1..name_bytes - 1), is_name_escaped)
+    {
+        return Err(Error::ReservedEventName);
+    }
+    // The end of the list, or a comma and a value, follow the name.
+    let (raw_name, rest) = list.split_at_checked(name_bytes).unwrap_or_default();
+    let raw = json::strip_byte(json::trim_start(rest), b',').map_or("", json::trim_start);
+    Ok(Event { raw_name, is_name_escaped, arguments: Arguments { raw }, raw: list, id, attachments })
 }
 
 fn check_control(kind: Kind, version: Version, payload: &str) -> Result<(), Error> {
@@ -247,15 +263,6 @@ impl Layout {
         let namespace = if namespace.is_empty() { "/" } else { part(text, namespace.clone()) };
         Packet { namespace, body }
     }
-}
-
-/// Returns the position after the last byte of `start..end` that isn't whitespace.
-#[inline]
-fn end_without_space(bytes: &[u8], start: usize, mut end: usize) -> usize {
-    while end > start && is_space(bytes[end - 1]) {
-        end -= 1;
-    }
-    end
 }
 
 /// Returns `true` if an event's name, without its quotes, is reserved.

@@ -189,6 +189,12 @@ pub fn server_header(opcode: Opcode, payload_bytes: usize, rsv1: bool) -> Header
     Header { fin: true, rsv1, opcode, payload_bytes: payload_bytes as u64, mask: None }.encode()
 }
 
+/// Makes the header of a complete frame of a server. `None` if the payload's length needs further bytes.
+#[inline]
+pub(crate) fn short_header(opcode: Opcode, payload_bytes: usize) -> Option<[u8; 2]> {
+    (payload_bytes <= SHORT_BYTES_MAX).then_some([opcode as u8 | FIN, payload_bytes as u8])
+}
+
 /// Appends a complete frame. `rsv1` marks a compressed `payload`; `mask` is for clients.
 #[inline]
 pub fn encode(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], rsv1: bool, mask: Option<[u8; 4]>) {

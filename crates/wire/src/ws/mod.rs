@@ -35,6 +35,7 @@ mod utf8;
 pub use connection::Connection;
 pub use deflate::{DeflateOptions, Deflater, Inflater, Negotiated};
 pub use error::Error;
+pub(crate) use frame::short_header;
 pub use frame::{Header, HeaderBuf, Kind, Message, Opcode, encode, encode_with, server_header};
 pub use mask::apply as apply_mask;
 pub use types::{Event, Limits, Received, Role, Shared, StepLimits};

@@ -340,7 +340,7 @@ pub(crate) fn scope_of(session: SessionId, namespace: &str, framing: EngineFrami
 }
 
 /// Passes an event with its attachments to the application. Answers are appended to `out`.
-#[inline]
+#[inline(always)] // As `Executor::call_app`.
 pub(crate) fn handle_event(
     ex: &mut Executor,
     session: SessionId,

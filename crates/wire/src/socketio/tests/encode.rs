@@ -1,4 +1,6 @@
 use super::*;
+use crate::ws::{self, Opcode};
+use proptest::prelude::*;
 
 fn check(write: impl FnOnce(&mut Vec<u8>), expect: &str) {
     let mut out = b"4".to_vec();
@@ -66,4 +68,21 @@ fn connects_and_disconnects_are_encoded() {
     check(|out| write_connect_error(out, V4, "/", "no", Some(r#"{"a":1}"#)), r#"4{"a":1}"#);
     check(|out| write_disconnect(out, "/"), "1");
     check(|out| write_disconnect(out, "/admin"), "1/admin,");
+}
+
+proptest! {
+    /// A lone event is encoded like any other. Names that must be escaped and long messages are left to the general encoder.
+    #[test]
+    fn lone_events_are_encoded_like_others(name in "[a-c\"\\\\\n\u{e9}]{0,4}", bytes in 0usize..130) {
+        let argument = "1".repeat(bytes);
+        let mut expect = b"before".to_vec();
+        ws::encode_with(&mut expect, Opcode::Text, 0, |out| {
+            out.push(b'4');
+            write_event(out, &Head::new("/"), &name, &[&argument]);
+        });
+        let mut out = b"before".to_vec();
+        let is_written = write_lone_event(&mut out, &name, &argument);
+        prop_assert_eq!(is_written, bytes > 0 && name.len() + bytes <= 118 && !name.contains(['"', '\\', '\n']));
+        prop_assert_eq!(out, if is_written { expect } else { b"before".to_vec() });
+    }
 }
