@@ -25,7 +25,7 @@ const NODES: &str = "stentor:{nodes}";
 pub(crate) const ANSWERED: &[u8] = b"{node:0000000000000007}\r\n$";
 
 /// Version of the frames (`crates/cluster/src/frame/mod.rs`). Nodes ignore those of another one, and no door of the cluster is reached.
-const FORMAT: u8 = 6;
+const FORMAT: u8 = 7;
 /// Kinds of frames (`crates/cluster/src/frame/mod.rs`).
 const MESSAGE: u8 = 0;
 const QUESTION: u8 = 1;
