@@ -74,7 +74,7 @@ const struct room *room_of(unsigned conn, uint8_t *text, size_t len);
 bool partial_append(struct partial **partial, const uint8_t *bytes, size_t len);
 void partial_consume(struct partial **partial, size_t len);
 
-int listen_at(int port, bool reuse_port);
+int listen_at(int port);
 void announce(int listener);   // prints the ready line
 void die(const char *what);
 

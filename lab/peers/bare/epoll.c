@@ -182,7 +182,7 @@ static void accept_all(void) {
 }
 
 void run_epoll(void) {
-    listener = listen_at(options.port, false);
+    listener = listen_at(options.port);
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_fd < 0) die("epoll_create1");
     struct epoll_event event = {.events = EPOLLIN, .data.fd = listener};

@@ -23,12 +23,11 @@ void die(const char *what) {
     exit(1);
 }
 
-int listen_at(int port, bool reuse_port) {
+int listen_at(int port) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
     if (fd < 0) die("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (reuse_port) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
-    // Accepted sockets inherit both.
+    // Accepted sockets inherit it, and the limit below.
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (options.lowat_bytes)
         setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options.lowat_bytes, sizeof options.lowat_bytes);

@@ -1,8 +1,9 @@
 // The limit of completion: io_uring with multishot accept and receive into provided buffers, sends in
 // batches of at most 1,024 per submit, one in flight per connection, MSG_WAITALL.
 //
-// `uring`: one ring, real descriptors. `direct`: several rings on the one thread, each with a listener
-// (SO_REUSEPORT) and a table of direct descriptors, because the limit on descriptors counts per ring.
+// `uring`: one ring, real descriptors. `direct`: several rings on the one thread, each with a table of direct
+// descriptors, because the limit on descriptors counts per ring. The rings are filled one after the other, so that
+// a broadcast walks the sockets in the order in which the kernel made them, and finds neighbours in memory.
 // Invariants: a slot is reused only after its receive has ended and its send is done, so a completion
 // never names a stranger; the bytes of a send stay put until its completion.
 #define _GNU_SOURCE
@@ -10,6 +11,7 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +36,7 @@ struct ring {
     struct io_uring_buf_ring *offers;
     uint8_t *buffers;
     unsigned buffers_count;
-    int listener;
+    unsigned held;  // direct descriptors in use
     unsigned top;  // one past the highest slot seen
     struct conn *conns;
     unsigned *starved, starved_count;  // slots whose receive ended for want of a buffer
@@ -42,6 +44,8 @@ struct ring {
 
 static struct ring rings[RINGS_MAX];
 static unsigned rings_count;
+static int listener;
+static bool accepting;  // an accept is armed
 
 static uint64_t tag(enum kind kind, unsigned slot) { return (uint64_t)kind << 32 | slot; }
 
@@ -61,10 +65,20 @@ static void on_slot(struct io_uring_sqe *sqe, enum kind kind, unsigned slot) {
     if (options.io == IO_DIRECT) sqe->flags |= IOSQE_FIXED_FILE;
 }
 
-static void arm_accept(struct ring *ring) {
+// Arms the first ring that isn't full. A direct accept is armed for one connection, because it must not overfill its ring.
+static void arm_accept(void) {
+    struct ring *ring = rings;
+    while (ring < rings + rings_count && options.io == IO_DIRECT && ring->held == FILES_PER_RING) ring++;
+    accepting = ring < rings + rings_count;
+    if (!accepting) return;
     struct io_uring_sqe *sqe = entry(ring);
-    if (options.io == IO_DIRECT) io_uring_prep_multishot_accept_direct(sqe, ring->listener, NULL, NULL, 0);
-    else io_uring_prep_multishot_accept(sqe, ring->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (options.io == IO_DIRECT) {
+        io_uring_prep_accept(sqe, listener, NULL, NULL, 0);
+        // io_uring_prep_accept_direct() of liburing 2.3 turns this number into 0.
+        sqe->file_index = IORING_FILE_INDEX_ALLOC;
+    } else {
+        io_uring_prep_multishot_accept(sqe, listener, NULL, NULL, SOCK_CLOEXEC);
+    }
     sqe->user_data = tag(ACCEPT, 0);
 }
 
@@ -249,7 +263,8 @@ static void on_send(struct ring *ring, unsigned slot, int res) {
 }
 
 static void on_accept(struct ring *ring, int res, unsigned flags) {
-    if (!(flags & IORING_CQE_F_MORE)) arm_accept(ring);
+    if (res >= 0) ring->held++;
+    if (!(flags & IORING_CQE_F_MORE)) arm_accept();
     if (res < 0) return;
     unsigned slot = (unsigned)res;
     if (slot >= CONNECTIONS_MAX) {
@@ -272,8 +287,11 @@ static void turn(struct ring *ring) {
             case ACCEPT: on_accept(ring, res, flags); break;
             case RECEIVE: on_receive(ring, slot, res, flags); break;
             case SEND: on_send(ring, slot, res); break;
-            case SHUTDOWN:
-            case CLOSE: break;
+            case SHUTDOWN: break;
+            case CLOSE:
+                ring->held--;
+                if (!accepting) arm_accept();
+                break;
             }
         }
         io_uring_cq_advance(&ring->io, n);
@@ -315,16 +333,14 @@ static void ring_open(struct ring *ring) {
     }
     io_uring_buf_ring_init(ring->offers);
     for (unsigned i = 0; i < ring->buffers_count; i++) give_back(ring, (int)i);
-    arm_accept(ring);
-    io_uring_submit(&ring->io);
 }
 
 void run_uring(void) {
     rings_count = options.io == IO_DIRECT ? options.rings : 1;
-    rings[0].listener = listen_at(options.port, rings_count > 1);
-    announce(rings[0].listener);
-    for (unsigned r = 1; r < rings_count; r++) rings[r].listener = listen_at(options.port, true);
+    listener = listen_at(options.port);
+    announce(listener);
     for (unsigned r = 0; r < rings_count; r++) ring_open(&rings[r]);
+    arm_accept();
     if (rings_count == 1) {
         for (;;) {
             io_uring_submit_and_wait(&rings[0].io, 1);
@@ -352,10 +368,11 @@ void run_uring(void) {
         }
         if (busy) continue;
         // Signals are on only around the sleep, so that completions of our own sends cost none.
-        for (unsigned r = 0; r < rings_count; r++) {
-            io_uring_cq_eventfd_toggle(&rings[r].io, true);
+        for (unsigned r = 0; r < rings_count; r++) io_uring_cq_eventfd_toggle(&rings[r].io, true);
+        // The kernel defers work and then looks whether to signal: without the fence, both sides could miss each other.
+        atomic_thread_fence(memory_order_seq_cst);
+        for (unsigned r = 0; r < rings_count; r++)
             busy |= IO_URING_READ_ONCE(*rings[r].io.sq.kflags) & IORING_SQ_TASKRUN;
-        }
         uint64_t count;
         if (!busy && read(wake, &count, sizeof count) < 0) die("eventfd");
         for (unsigned r = 0; r < rings_count; r++) io_uring_cq_eventfd_toggle(&rings[r].io, false);

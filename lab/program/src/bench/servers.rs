@@ -17,9 +17,8 @@ const DESCRIPTORS_KEPT: usize = 1000;
 const DIRECT_MAX: usize = 255_000;
 /// Maximum number of cores for Stentor if one core can't hold the connections.
 const CORES_MAX: usize = 4;
-/// Number of connections for each ring of the bare loop without descriptors. Its rings hold 14,000, and the kernel chooses one for
-/// each connection at random.
-const RING_CONNECTIONS: usize = 10_000;
+/// Number of connections in each ring of the bare loop without descriptors.
+const RING_CONNECTIONS: usize = 14_000;
 /// Maximum number of its rings.
 const RINGS_MAX: usize = 128;
 
@@ -219,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_without_descriptors_has_a_ring_for_ten_thousand_connections() {
+    fn the_loop_without_descriptors_has_as_many_rings_as_its_connections_fill() {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
         let catalogue = Catalogue::read(&peers).unwrap();
         let options = Options::new(PathBuf::new(), peers);
         let server = Contestant::find("bare-direct", &catalogue, &options).unwrap();
         assert!(server.holds() >= 1_000_000);
-        for (connections, rings) in [(1, "1"), (100_000, "10"), (1_000_000, "100"), (10_000_000, "128")] {
+        for (connections, rings) in [(1, "1"), (14_000, "1"), (14_001, "2"), (1_000_000, "72"), (10_000_000, "128")] {
             let server = server.holding(connections);
             let args = server.command(Application::Chat, Protocol::WebSocket, None).args;
             assert_eq!(args[args.len() - 2..], ["--rings", rings]);
