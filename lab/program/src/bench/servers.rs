@@ -224,7 +224,9 @@ mod tests {
         let options = Options::new(PathBuf::new(), peers);
         let server = Contestant::find("bare-direct", &catalogue, &options).unwrap();
         assert!(server.holds() >= 1_000_000);
-        for (connections, rings) in [(1, "1"), (14_000, "1"), (14_001, "2"), (1_000_000, "72"), (10_000_000, "128")] {
+        for (connections, rings) in
+            [(1, "1"), (14_000, "1"), (14_001, "2"), (1_000_000, "72"), (10_000_000, "128")]
+        {
             let server = server.holding(connections);
             let args = server.command(Application::Chat, Protocol::WebSocket, None).args;
             assert_eq!(args[args.len() - 2..], ["--rings", rings]);
