@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod bad_input;
+mod bare;
 mod bench;
 mod ceiling;
 mod counts;
