@@ -7,7 +7,7 @@ use crate::servers::{
     Server, append, attach, check_refused, connect, connect_with, connected, http_server, options,
 };
 use crate::{Fixture, KEEP, Node, contract, key, room, sleep_ms};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -395,6 +395,45 @@ async fn limits_that_another_node_has_lowered_are_raised_again() {
         node.append(&room("other"), "x").await;
         sleep_ms(20).await;
     }
+}
+
+#[tokio::test]
+async fn messages_do_not_wait_until_limits_are_read_again() {
+    let Some(server) = NatsServer::start("") else { return };
+    let proxy = Proxy::start(server.port);
+    let node = connected(&server.url_at(proxy.port), options()).await;
+    let limits = HistoryLimits { publications_max: 1_000, ..KEEP };
+    node.append_with(&room("r"), "x", None, limits).await;
+    // A subscriber that never answers receives the questions about streams from now on.
+    let mut silent = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    write!(silent, "CONNECT {{}}\r\nSUB $JS.XPI.> 1\r\nPING\r\n").unwrap();
+    let (sender, mut questions) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(silent).lines().map_while(Result::ok);
+        lines
+            .filter(|line| line.starts_with("PONG") || line.starts_with("MSG"))
+            .all(|line| sender.send(line).is_ok())
+    });
+    assert_eq!(questions.recv().await.unwrap(), "PONG");
+    *proxy.replaced.lock().unwrap() = Some(["$JS.API.STREAM.INFO.", "$JS.XPI.STREAM.INFO."]);
+    for _ in 0..2 {
+        advance(&node, 3).await;
+        for name in ["r", "other"] {
+            node.append_with(&room(name), "x", None, limits).await;
+        }
+        assert!(questions.recv().await.unwrap().contains("STREAM.INFO.test_rooms"));
+    }
+    // A room that needs higher limits waits for them.
+    let higher = HistoryLimits { publications_max: 2_000, ..KEEP };
+    let append =
+        Request::Append { room: room("higher"), payload: "x".into(), idempotency_key: None, limits: higher };
+    let waiting = node.engine.request(append.clone());
+    questions.recv().await.unwrap();
+    advance(&node, 11).await;
+    assert!(matches!(waiting.await, Err(EngineError::Unavailable(_))));
+    *proxy.replaced.lock().unwrap() = None;
+    node.request(append).await;
+    assert!(number(&server, "test_rooms", "max_msgs_per_subject") >= 2_000);
 }
 
 #[tokio::test]

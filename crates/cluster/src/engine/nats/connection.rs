@@ -9,6 +9,7 @@ use super::records::QUESTION;
 use crate::engine::common::{Backoff, Change, Outages, Permit, Stream, Taken};
 use crate::engine::{Channel, Event, PROBE_INTERVAL, SILENCE_MAX};
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use std::io::Write;
 use std::sync::Arc;
@@ -109,7 +110,8 @@ async fn establish(
         part_bytes_max,
         established_at: Instant::now(),
         broken: Notify::new(),
-        stream_limits: tokio::sync::Mutex::default(),
+        stream_limits: Mutex::default(),
+        raising: tokio::sync::Mutex::default(),
     });
     // The streams are created before interest is established, which may take longer.
     match timeout(SILENCE_MAX, shared.make_streams(&session, is_cluster)).await {

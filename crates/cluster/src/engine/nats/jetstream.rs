@@ -6,6 +6,7 @@ use crate::engine::EngineError;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::HistoryLimits;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Time for which the server remembers which messages it has stored.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
@@ -24,7 +25,7 @@ const MESSAGES_SPARE: i64 = 64;
 /// Time after which the limits of the stream of rooms are read again. JetStream can't update a stream on the condition that it is
 /// unchanged, so a node may have undone the update of another one.
 const LIMITS_INTERVAL: Duration = Duration::from_secs(60);
-/// The same time after an update of this node, which another node may be about to undo.
+/// The same time after an update of this node, which another node may be about to undo, and after a failed read.
 const RAISED_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of copies in a cluster of servers.
 const REPLICAS: usize = 3;
@@ -42,7 +43,9 @@ pub(super) struct Session {
     /// Notified when the connection must be replaced.
     pub(super) broken: Notify,
     /// The known limits of the stream of rooms.
-    pub(super) stream_limits: tokio::sync::Mutex<KnownLimits>,
+    pub(super) stream_limits: Mutex<KnownLimits>,
+    /// Locked while the limits of the stream of rooms are read and raised.
+    pub(super) raising: tokio::sync::Mutex<()>,
 }
 
 /// Limits of each room in the stream of rooms: number of messages, and their age in nanoseconds.
@@ -63,8 +66,25 @@ impl StreamLimits {
 pub(super) struct KnownLimits {
     /// The limits that the rooms of this session need.
     needed: StreamLimits,
-    /// The time from which the stream's limits count as unknown. `None` if they haven't been read.
-    until: Option<Instant>,
+    /// Time at which the stream's limits are read again. `None` if they haven't been read.
+    read_at: Option<Instant>,
+}
+
+impl KnownLimits {
+    /// Returns `true` if the stream has had these limits.
+    fn include(&self, needed: StreamLimits) -> bool {
+        needed.max(self.needed) == self.needed
+    }
+
+    /// Returns `true` if the stream's limits must be read again now, and plans the read after that one.
+    fn begin_read(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = self.read_at.is_some_and(|read_at| read_at <= now);
+        if is_due {
+            self.read_at = Some(now + RAISED_INTERVAL);
+        }
+        is_due
+    }
 }
 
 /// A stream of this node's cluster.
@@ -278,29 +298,50 @@ impl Shared {
         drop(self.calls.call(session.connection, &subject, "", &[payload.as_bytes()]));
     }
 
-    /// Raises the limits of the stream of rooms to those that a room needs.
+    /// Raises the limits of the stream of rooms to those that a room needs. If the stream has had these limits, the request doesn't
+    /// wait: a task reads the limits again from time to time.
     pub(super) async fn raise_limits(
-        &self,
-        session: &Session,
+        self: &Arc<Self>,
+        session: &Arc<Session>,
         limits: &HistoryLimits,
     ) -> Result<(), EngineError> {
-        #[derive(Deserialize)]
-        struct Answer {
-            error: Option<ApiError>,
-            config: Option<Map<String, Value>>,
-        }
         let needed = StreamLimits {
             messages: i64::try_from(limits.publications_max)
                 .unwrap_or(i64::MAX)
                 .saturating_add(MESSAGES_SPARE),
             age: i64::try_from(limits.age_max.saturating_add(IDLE_TTL).as_nanos()).unwrap_or(i64::MAX),
         };
-        let mut known = session.stream_limits.lock().await;
-        // The limits that earlier rooms need are restored.
-        let needed = needed.max(known.needed);
-        if needed == known.needed && known.until.is_some_and(|until| Instant::now() < until) {
-            return Ok(());
+        if !session.stream_limits.lock().include(needed) {
+            let _turn = session.raising.lock().await;
+            // Another room may have raised the limits meanwhile.
+            let is_raised = session.stream_limits.lock().include(needed);
+            return if is_raised { Ok(()) } else { self.restore_limits(session, needed).await };
         }
+        if session.stream_limits.lock().begin_read() {
+            let (shared, session) = (self.clone(), session.clone());
+            tokio::spawn(async move {
+                let restored = timeout(RAISED_INTERVAL, async {
+                    let _turn = session.raising.lock().await;
+                    shared.restore_limits(&session, needed).await
+                });
+                let unanswered = || Err(EngineError::Unavailable("JetStream doesn't answer".into()));
+                if let Err(error) = restored.await.unwrap_or_else(|_| unanswered()) {
+                    tracing::warn!(%error, "the limits of the stream of rooms can't be read");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads the limits of the stream of rooms, and raises them to these limits and those that earlier rooms need. Called while
+    /// [`Session::raising`] is locked.
+    async fn restore_limits(&self, session: &Session, needed: StreamLimits) -> Result<(), EngineError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            error: Option<ApiError>,
+            config: Option<Map<String, Value>>,
+        }
+        let needed = needed.max(session.stream_limits.lock().needed);
         let ask = async |what, question: &Value| {
             let answer = self.ask(session, what, Some(Stream::Rooms), question).await?;
             match serde_json::from_slice(&answer).map_err(|_| unexpected())? {
@@ -321,7 +362,7 @@ impl Shared {
             ask("STREAM.UPDATE", &config.into()).await?;
             interval = RAISED_INTERVAL;
         }
-        *known = KnownLimits { needed, until: Some(Instant::now() + interval) };
+        *session.stream_limits.lock() = KnownLimits { needed, read_at: Some(Instant::now() + interval) };
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Epoch, HistoryLimits, Position};
 
@@ -96,8 +97,8 @@ impl Topic for RoomState {
 
 impl Shared {
     pub(super) async fn append(
-        &self,
-        session: &Session,
+        self: &Arc<Self>,
+        session: &Arc<Session>,
         state: &mut RoomState,
         subject: &str,
         payload: &Bytes,
