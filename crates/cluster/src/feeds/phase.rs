@@ -74,6 +74,8 @@ pub(super) struct Holding {
     pub(super) is_logged: bool,
     /// `true` if the engine has refused the last entry.
     pub(super) is_refused: bool,
+    /// Time from which the node may report again that the engine refuses the newest version.
+    pub(super) report_refused_at: Instant,
     pub(super) next: Option<Next>,
     pub(super) work: Work,
 }
@@ -202,10 +204,17 @@ impl Phase {
     /// Called when the node has acquired the lease, with a request at `asked_at`.
     pub(super) fn hold(&mut self, lease: Lease, asked_at: Instant) {
         let work = self.read().map_or(Work::Ready, Work::Reading);
-        let (is_informed, is_logged, is_refused) = (false, false, false);
-        let (renew_at, ends_at, next) = (asked_at, asked_at, None);
-        let holding = Holding { lease, renew_at, ends_at, is_informed, is_logged, is_refused, next, work };
-        *self = Self::Holding(Box::new(holding));
+        *self = Self::Holding(Box::new(Holding {
+            lease,
+            renew_at: asked_at,
+            ends_at: asked_at,
+            is_informed: false,
+            is_logged: false,
+            is_refused: false,
+            report_refused_at: asked_at,
+            next: None,
+            work,
+        }));
         self.renew(asked_at);
     }
 

@@ -3,7 +3,7 @@
 use super::log::{DecodedLog, Found};
 use super::phase::{Holding, Phase, Storing};
 use super::requests::{Asked, Purpose, Ticket};
-use super::{ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, Output, PUSH_RETRY_DELAY, RETRY_DELAY};
+use super::{ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, Output, PUSH_RETRY_DELAY, RENEW_INTERVAL, RETRY_DELAY};
 use crate::engine::{Channel, EngineError, FeedLog, Reply};
 use crate::frame::{Frame, LogEntry};
 use std::mem;
@@ -111,7 +111,7 @@ impl Feeds {
                     feed.phase.read_at_or_next(now + RETRY_DELAY);
                     self.requests.refused += 1;
                     if is_fetched_version {
-                        self.show_refused(&key);
+                        self.show_refused(now, &key);
                     }
                 } else {
                     self.load(now, &key);
@@ -122,12 +122,14 @@ impl Feeds {
         self.reschedule(&key);
     }
 
-    /// Shows on all nodes that a feed is stale, because the engine refuses its newest version. The log can't have this state.
-    fn show_refused(&mut self, key: &Key) {
+    /// Shows on all nodes that a feed is stale, because the engine refuses its newest version. The log can't have this state, so the
+    /// holder repeats it every [`RENEW_INTERVAL`] for nodes that read the log meanwhile.
+    fn show_refused(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        let Some(lease) = feed.phase.lease() else { return };
+        let Some(holding) = feed.phase.holding_mut().filter(|it| it.report_refused_at <= now) else { return };
+        holding.report_refused_at = now + RENEW_INTERVAL;
         feed.log.state = (FeedState::Stale, VERSION_REFUSED.into());
-        let entry = LogEntry::state(lease.term, feed.log.state.clone(), feed.log.sequence);
+        let entry = LogEntry::state(holding.lease.term, feed.log.state.clone(), feed.log.sequence);
         self.publish(Channel::from(key.clone()), &Frame::Feed(entry));
         self.show_state(key);
     }

@@ -124,6 +124,8 @@ struct Cluster {
     nodes: Vec<Node>,
     /// The newest version of the upstream.
     upstream: u64,
+    /// Number of frames about feeds that nodes have published.
+    published: usize,
     /// Requests on their way, each with the index of its node.
     requests: VecDeque<(usize, Ticket, Request)>,
     /// `true` if the engine answers.
@@ -148,6 +150,7 @@ impl Cluster {
             bus,
             nodes,
             upstream: 1,
+            published: 0,
             requests: VecDeque::new(),
             is_up: true,
             is_full: false,
@@ -198,6 +201,7 @@ impl Cluster {
                 Output::Request(ticket, request) => self.requests.push_back((index, ticket, request)),
                 Output::Publish(channel, payload) => {
                     if self.is_up && node.is_connected {
+                        self.published += usize::from(matches!(channel, Channel::Topic(_)));
                         self.bus.publish(&channel, &payload);
                     }
                 }
@@ -595,7 +599,9 @@ fn a_version_that_the_engine_refuses_is_stored_again_after_a_delay() {
     assert_eq!(answered, 3);
     let requests = |cluster: &Cluster| cluster.nodes[0].feeds.stats().requests;
     let before = requests(&cluster);
+    assert_eq!(cluster.published, 1);
     cluster.run_for(10 * RETRY_DELAY);
+    assert!(cluster.published <= 1 + 10 / RENEW_INTERVAL.as_secs() as usize, "{}", cluster.published);
     let (reads_and_stores, renewals) = (2 * 10, 10 / RENEW_INTERVAL.as_secs());
     assert!(requests(&cluster) - before <= reads_and_stores + renewals);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![0], Some(1)));
