@@ -34,7 +34,7 @@ impl Feeds {
     }
 
     /// Releases the lease of a fetched feed, for another node.
-    fn give_away(&mut self, now: Instant, key: &Key) {
+    pub(super) fn give_away(&mut self, now: Instant, key: &Key) {
         self.release(now, key);
         if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.local.is_wanted()) {
             feed.log.holder = None;
@@ -44,12 +44,10 @@ impl Feeds {
         }
     }
 
-    /// Gives a lease away that the node has acquired with this request, if it has begun to leave since.
-    pub(super) fn handle_acquired(&mut self, now: Instant, key: &Key, ticket: Ticket) {
+    /// Returns `true` if the node gives away the lease that it has acquired with this request, because it has begun to leave since.
+    pub(super) fn gives_away(&self, key: &Key, ticket: Ticket) -> bool {
         let has_left = self.left_at.is_some_and(|left_at| ticket <= left_at);
-        if has_left && self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {
-            self.give_away(now, key);
-        }
+        has_left && self.feeds.get(key).is_some_and(|feed| feed.is_fetched())
     }
 
     /// Returns `true` while other nodes don't yet know which leases this node has released.

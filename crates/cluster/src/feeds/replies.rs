@@ -68,13 +68,16 @@ impl Feeds {
                 self.leases += 1;
                 self.holders.begin_reports(now);
                 self.fetch(&key);
-                if self.requests.is_former(ticket) {
+                let gives_away = self.gives_away(&key, ticket);
+                if !gives_away && self.requests.is_former(ticket) {
                     // Another server may have granted the lease before the engine was connected again.
                     self.begin_term(now, &key);
                 }
                 // Another holder may have stored an entry since the log was read.
                 self.load(now, &key);
-                self.handle_acquired(now, &key, ticket);
+                if gives_away {
+                    self.give_away(now, &key);
+                }
             }
             (Purpose::Acquire, reply) => {
                 let random = 0.75 + 0.5 * self.random.f64();

@@ -107,19 +107,28 @@ fn subscribers_learn_that_the_holder_is_silent() {
 
 #[test]
 fn a_node_that_leaves_while_it_acquires_a_lease_gives_it_away() {
-    let mut cluster = Cluster::new(2, 2);
-    cluster.want(0, true);
-    while !matches!(cluster.requests.front(), Some((0, _, Request::AcquireLease { .. }))) {
-        cluster.answer();
+    for is_connected_again in [false, true] {
+        let mut cluster = Cluster::new(2, 2);
+        cluster.want(0, true);
+        while !matches!(cluster.requests.front(), Some((0, _, Request::AcquireLease { .. }))) {
+            cluster.answer();
+        }
+        cluster.want(1, true);
+        cluster.nodes[0].feeds.handle_leaving(cluster.now);
+        if is_connected_again {
+            cluster.connect(0);
+        }
+        cluster.collect(0);
+        assert!(cluster.nodes[0].feeds.is_releasing(), "the engine may grant the lease");
+        while cluster.nodes[0].feeds.is_releasing() {
+            assert!(!cluster.requests.is_empty());
+            cluster.answer();
+        }
+        // The node exits.
+        cluster.disconnect(0);
+        cluster.run_for(Duration::from_millis(400));
+        assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(1)));
     }
-    cluster.want(1, true);
-    cluster.nodes[0].feeds.handle_leaving(cluster.now);
-    cluster.collect(0);
-    assert!(cluster.nodes[0].feeds.is_releasing(), "the engine may grant the lease");
-    cluster.run_until_idle();
-    assert!(!cluster.nodes[0].feeds.is_releasing());
-    cluster.run_for(Duration::from_millis(400));
-    assert_eq!((cluster.holders(), cluster.newest(0)), (vec![1], Some(1)));
 }
 
 #[test]
