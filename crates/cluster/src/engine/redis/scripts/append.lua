@@ -3,10 +3,13 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if KEYS[3] then
-  -- The answer has the position, the room's first epoch, and the time until which the head lasts unless the room is lost.
+  -- The answer has the position, the room's first epoch, unless it is that of the position, and the time until which the head lasts
+  -- unless the room is lost. Earlier builds stored the position only.
   local answer = redis.call('GET', KEYS[3]) or ''
-  local position, first, until_ms = string.match(answer, '^(%d+:%d+):(%d*):(%d+)$')
-  local is_same = head[1] and first == (head[5] or '')
+  if string.match(answer, '^%d+:%d+$') then return answer end
+  local position, epoch, first, until_ms = string.match(answer, '^((%d+):%d+):(%d*):(%d+)$')
+  if first == '' then first = epoch end
+  local is_same = head[1] and first == (head[5] or head[1])
   if position and (is_same or now >= tonumber(until_ms)) then return position end
 end
 if not head[1] then begin() end
@@ -27,7 +30,8 @@ keep(ARGV[8])
 redis.call('PEXPIRE', KEYS[2], ARGV[7])
 local position = head[1] .. ':' .. offset
 if KEYS[3] then
-  local answer = string.format('%s:%s:%.0f', position, head[5] or '', now + ARGV[8])
+  local first = head[5] ~= head[1] and head[5] or ''
+  local answer = string.format('%s:%s:%.0f', position, first, now + ARGV[8])
   redis.call('SET', KEYS[3], answer, 'PX', ARGV[9])
 end
 redis.call('PUBLISH', ARGV[3], position .. ':' .. ARGV[4])
