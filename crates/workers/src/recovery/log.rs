@@ -1,9 +1,12 @@
 //! The log of an application's broadcasts, with an index by room.
 //!
-//! The index finds the broadcasts to a socket's rooms, and another one those that another node hasn't had. So the search for what a client has missed doesn't depend on the number of other
-//! broadcasts, and a client that returns again and again costs no more than what it receives.
+//! The index finds the broadcasts to a socket's rooms, and another index those that another node hasn't had. So the search for
+//! missed broadcasts doesn't depend on the number of other broadcasts, and a client that returns again and again costs no more
+//! than the broadcasts that it receives.
 //!
-//! **Invariant.** Each list of the index has the numbers of the logged broadcasts to its room, in order. Empty lists are removed.
+//! **Invariants.** Each list of the index has the numbers of the logged broadcasts to its room, in order. Each list of
+//! `sources` has the logged broadcasts of its node, in order, and both their numbers grow: a binary search finds those that
+//! another node hasn't had. Empty lists are removed.
 
 use super::origins::{Had, Origin};
 use super::{ENTRY_BYTES, Source, content, names_bytes};
