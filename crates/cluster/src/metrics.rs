@@ -118,7 +118,7 @@ impl Counters {
             Gauge "cluster_followed_feeds" = gauges.feeds.followed;
             /// Times that the log of a feed was read again from the engine, because a version was missed.
             Counter "cluster_feed_resyncs" = gauges.feeds.resyncs;
-            /// Times that the engine refused to store a change of a feed, as Redis does without memory. It is stored again after a second.
+            /// Times that the engine refused a change of a feed again, as Redis does without memory. A first refusal isn't counted. The node repeats the request after a second.
             Counter "cluster_feed_stores_refused" = gauges.feeds.refused_entries;
             /// Times that this node lost the lease of a feed to another node, or couldn't renew it.
             Counter "cluster_leases_lost" = gauges.feeds.lost_leases;
