@@ -5,6 +5,7 @@ use super::{Asked, Content, RETRY_DELAY, Rooms};
 use crate::engine::{EngineError, History, Reply, Request};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::Instant;
 use stentor_hub::{Epoch, Position, Room};
 
@@ -21,6 +22,8 @@ pub(super) struct Reads {
     open: usize,
     /// The time until which reads wait, because one has failed.
     pub(super) retry_at: Option<Instant>,
+    /// `true` if the engine has refused to end an epoch, and has ended none since.
+    is_end_refused: bool,
 }
 
 impl Reads {
@@ -88,7 +91,7 @@ impl<P> Rooms<P> {
             }
             Ok(Reply::History(mut history)) => {
                 let epoch = history.head.map(|head| head.epoch);
-                let messages = std::mem::take(&mut history.messages).into_iter();
+                let messages = mem::take(&mut history.messages).into_iter();
                 let messages = messages.filter(|(position, _)| Some(position.epoch) == epoch);
                 let messages = messages.map(|(position, payload)| (position, decode(room, &payload)));
                 let messages = messages.collect();
@@ -136,11 +139,18 @@ impl<P> Rooms<P> {
     ) {
         self.reads.open -= 1;
         match reply {
-            Ok(_) => {}
+            Ok(_) => self.reads.is_end_refused = false,
             // The engine never returns to an earlier epoch, so this is another one.
             Err(EngineError::Unsupported) => self.replaced.remove(epoch),
             // Redis without memory, for example, refuses to end the epoch for now.
-            Err(_) => self.reads.delay(now),
+            Err(error) => {
+                if matches!(error, EngineError::Refused(_))
+                    && !mem::replace(&mut self.reads.is_end_refused, true)
+                {
+                    tracing::warn!(room = room.name(), %error, "rooms with history wait: the engine can't begin another epoch");
+                }
+                self.reads.delay(now);
+            }
         }
         let is_expected =
             |state: &RoomState| state.incarnation == incarnation && state.reading() == Reading::Asked(number);
