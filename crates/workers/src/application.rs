@@ -158,7 +158,12 @@ impl Applications {
 
     /// Goes on with changes that wait. Gives the instructions to the cores, and the messages for other nodes to the engine.
     pub(crate) fn flush(&mut self, now: Instant) {
-        (0..self.len()).for_each(|app| self.act(app, now));
+        for app in 0..self.len() {
+            self.changes[app].forget_finished();
+            if self.applications[app].waiting_changes() > 0 {
+                self.act(app, now);
+            }
+        }
         self.outbox.flush(&*self.inbox);
         self.flush_nodes(now);
     }

@@ -29,7 +29,7 @@ fn is_full(link: &Link, following: usize, now: Instant) -> bool {
 impl Application {
     /// `true` while a change of a link's worker waits, and so do the later entries of the link.
     pub fn is_waiting(&self, link: u32) -> bool {
-        self.changes.iter().any(|(number, _)| *number == link)
+        !self.changes.is_empty() && self.changes.iter().any(|(number, _)| *number == link)
     }
 
     /// Number of links with a change that waits.
@@ -61,7 +61,7 @@ impl Application {
         let link = &mut workers.get_mut(&number)?.link;
         if link.is_ended() {
             changes.retain(|(waiting, _)| *waiting != number);
-        } else if changes.iter().any(|(waiting, _)| *waiting == number) {
+        } else if !changes.is_empty() && changes.iter().any(|(waiting, _)| *waiting == number) {
             return None;
         }
         match link.poll_event()? {

@@ -43,15 +43,15 @@ impl Changes {
     }
 
     /// Forgets finished changes. Each core carries them out in order.
-    fn forget_finished(&mut self) {
+    pub(super) fn forget_finished(&mut self) {
         while let Some((select, bytes)) = self.unfinished.front()
             && select.strong_count() == 0
         {
             self.bytes -= bytes;
             self.unfinished.pop_front();
-        }
-        if self.unfinished.is_empty() {
-            self.unfinished.shrink_to(SPARE_CHANGES);
+            if self.unfinished.is_empty() {
+                self.unfinished.shrink_to(SPARE_CHANGES);
+            }
         }
     }
 
@@ -96,7 +96,7 @@ impl Applications {
     /// Carries out the actions of an application. Then changes that wait go on, as far as the other workers have room.
     pub(super) fn carry_out_all(&mut self, app: usize, now: Instant) {
         self.carry_out_actions(app, now);
-        while self.changes[app].bytes() <= self.quarter(app) {
+        while self.applications[app].waiting_changes() > 0 && self.changes[app].bytes() <= self.quarter(app) {
             let following = self.following(app);
             let Some(link) = self.applications[app].proceed(following, now) else { break };
             self.carry_out_actions(app, now);
