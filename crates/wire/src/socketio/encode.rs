@@ -94,9 +94,8 @@ pub fn write_event(out: &mut Vec<u8>, head: &Head<'_>, name: &str, arguments: &[
 }
 
 /// Appends a server's WebSocket message with an event of the main namespace that has arguments, no ack and no attachments: the
-/// most frequent packet. Takes two thirds of the instructions of [`write_event`] and
-/// [`ws::encode_with`](crate::ws::encode_with). Returns `false`, and appends nothing, if the name must be escaped or the
-/// message has more than 125 bytes.
+/// most frequent packet. Takes two thirds of the instructions of [`write_event`] and [`ws::encode_with`]. Returns `false`, and
+/// appends nothing, if the name must be escaped or the message has more than 125 bytes.
 #[inline]
 pub fn write_lone_event(out: &mut Vec<u8>, name: &str, arguments: &str) -> bool {
     // `42["`, `",` and `]` surround the name and the arguments.
