@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 
 use stentor_lab::measure::{Server, ServerCommand};
 
@@ -29,11 +30,14 @@ fn sockets_by_ring(pid: u32) -> Vec<usize> {
 /// A broadcast then finds the sockets in the order in which the kernel made them.
 #[test]
 fn connections_fill_one_ring_after_the_other() {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/bare/build/bare");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/bare");
+    let program = folder.join("build/bare");
     if !program.exists() {
         eprintln!("skipped: the bare loop isn't installed");
         return;
     }
+    // The program may be of an earlier source.
+    assert!(Command::new(folder.join("install")).status().unwrap().success());
     let args = "--mode chat --port 0 --io direct --rings 3".split(' ').map(str::to_owned).collect();
     let command = ServerCommand { name: "bare-direct".to_owned(), program, args, core: None };
     let server = Server::start(&command).unwrap();
