@@ -49,11 +49,12 @@ fn counts_what_processes_do() {
     for echo in &mut echoes {
         (0..3).for_each(|_| says(echo));
     }
-    let counted = counted.and_then(CallCounter::stop);
+    // A call counts when it returns, which may be after its bytes have arrived. All calls of a process that has ended have returned.
     for mut echo in echoes {
         drop(echo.stdin.take());
         echo.wait().unwrap();
     }
+    let counted = counted.and_then(CallCounter::stop);
     match counted {
         Ok(calls) => {
             assert_eq!((calls.processes, calls.by_name.get("write")), (2, Some(&6)), "{calls:?}");
