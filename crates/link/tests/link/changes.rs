@@ -115,7 +115,7 @@ fn a_worker_that_waits_does_not_hang() {
     assert_eq!(proceed(&mut rig), format!("SELECT of link {a}"));
 }
 
-/// What it sends can't be read before its change has gone on.
+/// Later entries of a worker can't be read before its change has gone on.
 #[test]
 fn a_worker_that_leaves_and_waits_is_not_late() {
     let (mut rig, [a, b]) = started(["a", "b"]);

@@ -127,7 +127,7 @@ fn a_client_without_a_kept_offset_or_socket_begins_anew() {
     assert!(table.claim(1, "pid", "2").is_some());
 }
 
-/// A client that returns again and again costs no more than what its rooms have received, and what it is excepted from.
+/// A client that returns again and again costs no more than the broadcasts to its rooms. Those that it is excepted from count, too.
 #[test]
 fn a_search_looks_only_at_broadcasts_to_the_rooms_of_the_socket() {
     let bytes = 100 * size_of::<LinkMessage>();
